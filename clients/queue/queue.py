@@ -48,7 +48,7 @@ from ..security.security_options import (
 )
 from .async_puts import AsyncPuts
 from .frames.item_codec import decode_items, encode_items
-from .frames.queue_frames import PUT_BODY, FrameKind
+from .frames.queue_frames import FrameKind
 from .queue_actor import queue_actor
 from .queue_brokers import QueueBrokers
 from .queue_connection import QueueAddress, QueueConnection
@@ -236,9 +236,7 @@ class Queue:
             timeout = 0.0
         key, value = encode_items(items)
         if self.maxsize > 0:
-            timeout_ms = -1 if timeout is None else int(timeout * 1000)
-            body = PUT_BODY.pack(timeout_ms, len(items)) + value
-            return self._connected().ask(FrameKind.PUT, body)
+            return self._connected().put(value, len(items), timeout)
         self._connected()
         return _producer(self._brokers).send(self._name, value, key, partition=0)
 

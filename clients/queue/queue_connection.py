@@ -136,8 +136,20 @@ class QueueConnection:
             body = _take(least, most, timeout_s, exact=True, hand_out=True)
             return self._request(FrameKind.TAKE, body, hand_out=True)
 
+    def put(self, value: bytes, count: int, timeout_s: float | None) -> Future[int]:
+        """Put `count` items, encoded as `value`, where there is a maxsize. Raises Full, KafkaError.
+
+        It is sent again to the next actor, which recognizes it if it is in the log.
+        """
+        self._connected()
+        with self._lock:
+            self._report()
+            data, answer = self._requests.open_put(value, count, _ms(timeout_s))
+            self._send(data)
+            return answer
+
     def ask(self, kind: FrameKind, body: bytes = b"") -> Future[int]:
-        """Send PUT, SIZE or REPLAY; return the actor's answer. Raises Full (PUT), KafkaError."""
+        """Send SIZE or REPLAY; return the actor's answer. Raises KafkaError."""
         self._connected()
         with self._lock:
             return self._request(kind, body)

@@ -17,10 +17,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...protocol.errors import (
     ConnectionFailed,
@@ -36,6 +37,7 @@ from ..consumer.async_consumer import AsyncConsumer
 from ..producer.async_producer import AsyncProducer
 from ..wire.record_metadata import OffsetAndMetadata
 from .frames.item_codec import count_items, is_pickled
+from .frames.queue_frames import PUT_HEADER
 from .queue_brokers import QueueBrokers
 from .queue_position import QueuePosition, decode_position, encode_position
 from .queue_state import QueueEntry
@@ -161,15 +163,31 @@ class QueueLog:
 
     # --- items -------------------------------------------------------------------------------
 
-    async def read(self, add: Callable[[int, int, bool, bytes], None]) -> None:
-        """Wait for the next records, and add their items."""
-        _add_all(await self._reader.poll(), add)
+    async def read(
+        self,
+        add: Callable[[int, int, bool, bytes], None],
+        on_put: Callable[[bytes, int], None] | None = None,
+    ) -> None:
+        """Wait for the next records, and add their items.
+
+        on_put: called for each record of a put through an actor: who put it, and its offset.
+        """
+        table = await self._reader.poll()
+        if on_put is not None:
+            for offset, headers in _with_headers(table):
+                if PUT_HEADER in headers:
+                    on_put(headers[PUT_HEADER], offset)
+        _add_all(table, add)
 
     async def read_backlog(self, start: int, add: Callable[[int, int, bool, bytes], None]) -> None:
         """Read records from `start`, which exist, and add their items."""
         await self._backlog_reader.assign([self._partition])
         self._backlog_reader.seek(self._partition, start)
         _add_all(await self._backlog_reader.poll(), add)
+
+    async def position(self) -> int:
+        """Next offset to read: beyond transaction markers, which have no items."""
+        return await self._reader.position(self._partition)
 
     async def end_offset(self) -> int:
         return (await self._reader.end_offsets(self._partition))[self._partition]
@@ -191,9 +209,11 @@ class QueueLog:
             case _:
                 return end
 
-    async def put(self, key: bytes, value: bytes) -> int:
-        """Write a record; return its offset when it is acknowledged."""
-        future = await self._putter.send(self._partition.topic, value, key, partition=0)
+    async def put(self, key: bytes, value: bytes, put_by: bytes) -> int:
+        """Write a record; return its offset when it is acknowledged. put_by: who put it."""
+        future = await self._putter.send(
+            self._partition.topic, value, key, partition=0, headers={PUT_HEADER: put_by}
+        )
         return (await future).offset
 
     # --- consumed items ----------------------------------------------------------------------
@@ -237,6 +257,14 @@ class QueueLog:
     async def close(self) -> None:
         for client in (self._reader, self._backlog_reader, self._putter, self._committer):
             await client.close()
+
+
+def _with_headers(table: pa.Table) -> Iterator[tuple[int, dict[str, bytes]]]:
+    """Offsets and headers of the records that have headers."""
+    rows = table.select(["offset", "headers"])
+    rows = rows.filter(pc.greater(pc.list_value_length(rows.column("headers")), 0))
+    for row in rows.to_pylist():
+        yield row["offset"], {each["key"]: each["value"] for each in row["headers"]}
 
 
 def _add_all(table: pa.Table, add: Callable[[int, int, bool, bytes], None]) -> None:

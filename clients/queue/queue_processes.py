@@ -48,11 +48,18 @@ class QueueProcesses:
     def __iter__(self) -> Iterator[ConnectedProcess]:
         return iter(list(self._by_owner.values()))
 
-    def add(self, process: ConnectedProcess) -> None:
+    @property
+    def owners(self) -> set[bytes]:
+        return set(self._by_owner)
+
+    def add(self, process: ConnectedProcess) -> ConnectedProcess | None:
+        """Add a process; return it as it was connected before, if its end was not seen yet."""
         former = self._by_owner.get(process.owner)
         if former is not None:
+            self.on_gone(former)
             former.writer.close()
         self._by_owner[process.owner] = process
+        return former
 
     def on_gone(self, process: ConnectedProcess) -> bool:
         """Complete requests to a process that is gone; return False if it has connected again."""

@@ -5,6 +5,8 @@ Invariants:
     queue, so it never has more than `maxsize`.
     Processes that wait get room in the order in which they asked.
     FULL is sent only after the processes with prefetched items have reported which they have used.
+    A put that a process sends again, as its connection or the former actor was lost, is written
+    once: records name the process and its number of the put.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any, Final
 
 from ...protocol.errors import ConnectionFailed, KafkaError
 from .frames.item_codec import MAGIC
-from .frames.queue_frames import PUT_BODY, VALUE, FrameKind
+from .frames.queue_frames import PUT_BODY, PUT_BY, VALUE, FrameKind
 from .queue_log import QueueLog
 from .queue_processes import ConnectedProcess, QueueProcesses
 
@@ -29,6 +31,7 @@ _PUT_KEY: Final = struct.Struct(">3sI")
 class _Putter:
     process: ConnectedProcess
     number: int
+    put: int  # the process's number of it, the same when it is sent again
     count: int
     value: bytes
     timer: asyncio.TimerHandle | None = None
@@ -56,10 +59,24 @@ class QueuePuts:
         self._waiting: deque[_Putter] = deque()
         self._putting = 0  # items on their way to the log
         self._put_offsets: dict[int, int] = {}  # acknowledged, and not read yet
+        # Puts of each process that may come again: under way, or their offsets.
+        self._known: dict[bytes, dict[int, _Putter | int]] = {}
+        self._absent: set[bytes] = set()
 
     def on_put(self, process: ConnectedProcess, number: int, body: bytes) -> None:
-        timeout_ms, count = PUT_BODY.unpack_from(body)
-        putter = _Putter(process, number, count, body[PUT_BODY.size :])
+        timeout_ms, count, put, first = PUT_BODY.unpack_from(body)
+        known = self._known.setdefault(process.owner, {})
+        while known and (oldest := next(iter(known))) < first:
+            del known[oldest]
+        former = known.get(put)
+        if isinstance(former, int):
+            process.send(FrameKind.DONE, number, VALUE.pack(former))
+            return
+        if former is not None:
+            former.process, former.number = process, number
+            return
+        putter = _Putter(process, number, put, count, body[PUT_BODY.size :])
+        known[put] = putter
         if not self._waiting and self._accept(putter):
             return
         if timeout_ms == 0:
@@ -85,14 +102,34 @@ class QueuePuts:
         """Drop all records, as the queue's items are counted from another offset on."""
         self._put_offsets.clear()
 
+    def on_record(self, put_by: bytes, offset: int) -> None:
+        """Note a put to a former actor, whose process may send it again."""
+        owner, put = PUT_BY.unpack(put_by)
+        self._known.setdefault(owner, {})[put] = offset
+
     def on_gone(self, process: ConnectedProcess) -> None:
-        self._waiting = deque(each for each in self._waiting if each.process is not process)
+        for putter in [each for each in self._waiting if each.process is process]:
+            self._give_up(putter)
+
+    def forget_absent(self, present: set[bytes]) -> None:
+        """Forget the puts of processes that were absent at the last call, too."""
+        for owner in self._absent - present:
+            self._known.pop(owner, None)
+        self._absent = self._known.keys() - present
 
     def cancel(self, process: ConnectedProcess, number: int) -> None:
         for putter in list(self._waiting):
             if putter.process is process and putter.number == number:
-                self._waiting.remove(putter)
-                _stop(putter)
+                self._give_up(putter)
+
+    def _give_up(self, putter: _Putter) -> None:
+        self._waiting.remove(putter)
+        _stop(putter)
+        self._forget(putter)
+
+    def _forget(self, putter: _Putter) -> None:
+        """Forget a put that is not in the log."""
+        self._known.get(putter.process.owner, {}).pop(putter.put, None)
 
     def _accept(self, putter: _Putter) -> bool:
         more = self._putting + sum(self._put_offsets.values()) + putter.count
@@ -105,6 +142,7 @@ class QueuePuts:
     async def _put_now(self, putter: _Putter) -> None:
         await self._processes.ask_all(FrameKind.REPORT)
         if not self._accept(putter):
+            self._forget(putter)
             putter.process.send(FrameKind.FULL, putter.number)
 
     def _timed_out(self, putter: _Putter) -> None:
@@ -113,15 +151,20 @@ class QueuePuts:
             self._spawn(self._put_now(putter))
 
     async def _put(self, putter: _Putter) -> None:
+        owner = putter.process.owner
+        put_by = PUT_BY.pack(owner, putter.put)
         try:
-            offset = await self._log.put(_PUT_KEY.pack(MAGIC, putter.count), putter.value)
+            offset = await self._log.put(_PUT_KEY.pack(MAGIC, putter.count), putter.value, put_by)
         except (KafkaError, ConnectionFailed) as error:
             self._putting -= putter.count
+            self._forget(putter)
             putter.process.send(FrameKind.ERROR, putter.number, str(error).encode())
             return
         self._putting -= putter.count
         if offset >= self._next_offset():
             self._put_offsets[offset] = putter.count
+        if owner in self._known:
+            self._known[owner][putter.put] = offset
         putter.process.send(FrameKind.DONE, putter.number, VALUE.pack(offset))
 
 

@@ -19,6 +19,7 @@ import secrets
 import struct
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from ...protocol.errors import ConnectionFailed, KafkaError
@@ -75,7 +76,6 @@ class QueueServer:
             spawn=self._spawn,
         )
         self._commits = QueueCommits(log, self._processes, lambda: self._state)
-        self._end_without_items = -1
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading: asyncio.Task[None] | None = None
 
@@ -86,12 +86,15 @@ class QueueServer:
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         self._read_more = asyncio.Event()
+        self._caught_up = asyncio.Event()
         self._state = self._new_state(await self._log.start())
         self._server = await asyncio.start_server(self._on_connection, host, 0)
         self.port = self._server.sockets[0].getsockname()[1]
-        self._takes.opens_at = time.monotonic() + (RECONNECT_S if follows_another else 0.0)
-        if follows_another:
-            self._loop.call_later(RECONNECT_S, self._takes.serve)
+        if follows_another or self.maxsize > 0:
+            self._spawn(self._open(RECONNECT_S if follows_another else 0.0))
+        else:
+            self._caught_up.set()
+            self._takes.opened.set()
         self._reading = self._loop.create_task(self._guarded(self._read()))
         for work in (
             self._refill(),
@@ -101,6 +104,19 @@ class QueueServer:
             self._clean(),
         ):
             self._spawn(work)
+
+    async def _open(self, wait_s: float) -> None:
+        """Read the log, then let a former actor's processes say what they have and want.
+
+        wait_s: time that they have from the start on.
+        """
+        at = time.monotonic() + wait_s
+        await self._catch_up()
+        self._caught_up.set()
+        if wait_s:
+            await asyncio.sleep(max(REPORT_S, at - time.monotonic()))
+        self._takes.opened.set()
+        self._takes.serve()
 
     def _new_state(self, position: QueuePosition) -> QueueState:
         return QueueState(position, lease_s=self._lease_s, max_deliveries=self._max_deliveries)
@@ -144,10 +160,7 @@ class QueueServer:
                 kind, _, body = await _read_frame(reader, 1024 * 1024 + TOKEN_BYTES)
             if kind != FrameKind.HELLO or not hmac.compare_digest(body[:TOKEN_BYTES], self.token):
                 return
-            if (
-                self._takes.opens_at > time.monotonic()
-            ):  # its items may be in the log, and not read yet
-                await self._catch_up()
+            await self._caught_up.wait()  # its items are in the log, and its puts may be
             process = self._welcome(body[TOKEN_BYTES:], writer)
             while True:
                 kind, number, body = await _read_frame(reader, MAX_FRAME_BYTES)
@@ -170,7 +183,9 @@ class QueueServer:
         (count,) = VALUE.unpack_from(body, IDENTITY_BYTES)
         pieces = unpack_pieces(body[IDENTITY_BYTES + VALUE.size :])
         process = ConnectedProcess(owner, writer)
-        self._processes.add(process)
+        former = self._processes.add(process)
+        if former is not None:  # what it waits for it has sent again
+            self._takes.on_gone(former)
         self._state.resume(owner, pieces[:count], pieces[count:], time.monotonic())
         self._changed()
         return process
@@ -233,23 +248,20 @@ class QueueServer:
 
     async def _read(self) -> None:
         while True:
-            await self._log.read(self._state.add)
+            is_former = not self._caught_up.is_set()
+            await self._log.read(self._state.add, self._puts.on_record if is_former else None)
             self._puts.on_read()
             self._read_more.set()
             self._takes.serve()
 
     async def _catch_up(self) -> None:
-        """Wait until the log has been read to its current end."""
+        """Wait until the log has been read to its current end, a record's or a marker's."""
         end = await self._log.end_offset()
-        if end == self._end_without_items:
-            return
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                while self._state.next_offset < end:
-                    self._read_more.clear()
+        while self._state.next_offset < end and await self._log.position() < end:
+            self._read_more.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_S):
                     await self._read_more.wait()
-        except TimeoutError:
-            self._end_without_items = end  # the log ends with a transaction marker
 
     async def _refill(self) -> None:
         while True:
@@ -277,6 +289,7 @@ class QueueServer:
     async def _clean(self) -> None:
         while True:
             await asyncio.sleep(CLEAN_S)
+            self._puts.forget_absent(self._processes.owners)
             committed = await self._log.committed()
             try:
                 await self._log.delete_consumed(committed.offset)
@@ -294,9 +307,9 @@ class QueueServer:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
+        await self._log.seek(offset)
         self._state = self._new_state(QueuePosition(offset=offset))
         self._puts.on_replay()
-        await self._log.seek(offset)
         self._reading = self._loop.create_task(self._guarded(self._read()))
         self._commits.on_changed()
         process.send(FrameKind.DONE, number, VALUE.pack(offset))

@@ -32,7 +32,7 @@ class _Taker:
 
 
 class QueueTakes:
-    """Takes of all processes. Nothing is given before `opens_at`, time.monotonic().
+    """Takes of all processes. Nothing is given before `opened` is set.
 
     state: returns the current state of the items. catch_up: reads the log to its current end.
     """
@@ -45,7 +45,7 @@ class QueueTakes:
         catch_up: Callable[[], Awaitable[None]],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        self.opens_at = 0.0
+        self.opened = asyncio.Event()
         self._processes = processes
         self._state = state
         self._catch_up = catch_up
@@ -87,14 +87,13 @@ class QueueTakes:
                 _stop(taker)
 
     def _give(self, taker: _Taker, most: int) -> bool:
-        now = time.monotonic()
-        if now < self.opens_at:
+        if not self.opened.is_set():
             return False
         entries = self._state().take(
             taker.process.owner,
             taker.least,
             max(taker.least, most),
-            now,
+            time.monotonic(),
             exact=taker.exact,
             hand_out=taker.hand_out,
         )
@@ -108,7 +107,7 @@ class QueueTakes:
         return True
 
     async def _take_now(self, taker: _Taker) -> None:
-        await asyncio.sleep(max(0.0, self.opens_at - time.monotonic()))
+        await self.opened.wait()
         await self._catch_up()
         if not self._give(taker, taker.most):
             await self._recall_for(taker.process)

@@ -69,8 +69,13 @@ class ItemPiece:
 
 TAKE_BODY: Final = struct.Struct(">IIqBB")
 """Layout of TAKE: minimum, maximum, timeout in ms (-1: forever), exact, to be acknowledged."""
-PUT_BODY: Final = struct.Struct(">qI")
-"""Layout of PUT: timeout in ms, number of items; the pickled list follows."""
+PUT_BODY: Final = struct.Struct(">qIQQ")
+"""Layout of PUT: timeout in ms, number of items, the process's number of this put, and that of its
+first one without an answer; the pickled list follows.
+"""
+PUT_BY: Final = struct.Struct(f">{IDENTITY_BYTES}sQ")
+"""Layout of the header PUT_HEADER of a record: the process, and its number of the put."""
+PUT_HEADER: Final = "put"
 RELEASE_BODY: Final = struct.Struct(">q")
 """Layout of RELEASE: delay in ms; pieces follow."""
 VALUE: Final = struct.Struct(">q")

@@ -1,6 +1,7 @@
 """Requests of a process to the actor of a queue that have no answer yet.
 
-They are sent again to the next actor, so each is kept as it was sent.
+They are sent again to the next actor, so each is kept as it was sent. Puts have numbers that do
+not come again: an actor recognizes one that is in the log, but whose answer was lost.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...threads.awaitable_future import AwaitableFuture
-from ..frames.queue_frames import FrameKind, frame
+from ..frames.queue_frames import PUT_BODY, FrameKind, frame
 
 
 @dataclass(slots=True)
@@ -29,6 +30,8 @@ class QueueRequests:
     def __init__(self) -> None:
         self._numbers = 0
         self._open: dict[int, QueueRequest] = {}
+        self._puts = 0
+        self._open_puts: dict[int, int] = {}  # numbers of puts, by those of their requests
 
     def open(
         self, kind: FrameKind, body: bytes, *, hand_out: bool = False
@@ -39,14 +42,25 @@ class QueueRequests:
         self._open[self._numbers] = QueueRequest(kind, body, answer, hand_out)
         return frame(kind, self._numbers, body), answer
 
+    def open_put(self, value: bytes, count: int, timeout_ms: int) -> tuple[bytes, Future[Any]]:
+        """Open a PUT of `count` items."""
+        self._puts += 1
+        first = next(iter(self._open_puts.values()), self._puts)
+        body = PUT_BODY.pack(timeout_ms, count, self._puts, first) + value
+        data, answer = self.open(FrameKind.PUT, body)
+        self._open_puts[self._numbers] = self._puts
+        return data, answer
+
     def close(self, number: int) -> QueueRequest | None:
         """The request that an answer belongs to; None if nobody waits for it any more."""
+        self._open_puts.pop(number, None)
         return self._open.pop(number, None)
 
     def close_all(self) -> list[QueueRequest]:
         """Requests that will have no answer."""
         requests = list(self._open.values())
         self._open.clear()
+        self._open_puts.clear()
         return requests
 
     def close_served(self, count: int) -> tuple[bytes, list[Future[Any]]]:

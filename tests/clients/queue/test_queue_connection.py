@@ -10,6 +10,7 @@ import pytest
 from bradbury.clients.queue.frames.item_codec import encode_items
 from bradbury.clients.queue.frames.queue_frames import (
     HEADER,
+    PUT_BODY,
     VALUE,
     FrameKind,
     ItemPiece,
@@ -66,7 +67,7 @@ def test_a_large_put_leaves_while_the_actor_only_writes(listener: socket.socket)
             while True:
                 kind, number, body = read_frame(peer)
                 if kind == FrameKind.PUT:
-                    assert len(body) == len(LARGE)
+                    assert len(body) == PUT_BODY.size + len(LARGE)
                     peer.sendall(frame(FrameKind.DONE, number, VALUE.pack(7)))
                     with suppress(EOFError):
                         while True:
@@ -77,7 +78,7 @@ def test_a_large_put_leaves_while_the_actor_only_writes(listener: socket.socket)
     actor.start()
     received = [connection.receive(1, 1, 30.0) for _ in range(3)]
     put = threading.Thread(
-        target=lambda: done.append(connection.ask(FrameKind.PUT, LARGE).result(30)), daemon=True
+        target=lambda: done.append(connection.put(LARGE, 1, None).result(30)), daemon=True
     )
     done: list[int] = []
     put.start()

@@ -1,0 +1,201 @@
+"""The sockets of a queue's actor, with real brokers and processes: only Ray is not there."""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import bradbury
+from bradbury.clients.queue.frames.item_codec import encode_items
+from bradbury.clients.queue.frames.queue_frames import FrameKind
+from bradbury.clients.queue.queue_brokers import QueueBrokers
+from bradbury.clients.queue.queue_connection import QueueAddress, QueueConnection
+from bradbury.clients.queue.queue_log import POLL_RECORDS, QueueLog, create_queue_topics
+from bradbury.clients.queue.queue_server import QueueServer
+from bradbury.clients.queue.received_item import Empty, Full
+
+WAIT_S = 60
+HOST = "127.0.0.1"
+_numbers = itertools.count()
+
+
+class SilentLog(QueueLog):
+    """A log whose puts are written, and then nobody hears of them: the actor dies just there."""
+
+    async def put(self, key: bytes, value: bytes, *arguments: Any) -> int:
+        await super().put(key, value, *arguments)
+        self.written.set()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    written = threading.Event()
+
+
+class SlowLog(QueueLog):
+    """A log that takes its time for each read, as one of millions of items does."""
+
+    async def read(self, *arguments: Any) -> None:
+        await asyncio.sleep(0.3)
+        await super().read(*arguments)
+
+
+class Actor:
+    """What serves a queue, in a thread in place of an actor's process."""
+
+    def __init__(self, log: QueueLog, *, maxsize: int = 0, follows_another: bool = False) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._log = log
+        self.server = self._run(self._start(maxsize, follows_another))
+
+    async def _start(self, maxsize: int, follows_another: bool) -> QueueServer:
+        server = QueueServer(self._log, maxsize=maxsize, lease_s=30.0, max_deliveries=5)
+        await server.start(HOST, follows_another=follows_another)
+        return server
+
+    @property
+    def address(self) -> QueueAddress:
+        return QueueAddress(
+            HOST, self.server.port, self.server.token, self.server.maxsize, lease_s=30.0
+        )
+
+    def size(self) -> int:
+        return self._run(self.server.size())
+
+    def die(self) -> None:
+        """End as a killed process does: connections are cut, and nothing is committed."""
+        self._run(self._die())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        self._loop.close()
+
+    def cut(self) -> None:
+        """End the connections, as a network may."""
+        for process in self.server._processes:
+            self._loop.call_soon_threadsafe(process.writer.transport.abort)
+
+    async def _die(self) -> None:
+        self.server._server.close()
+        for process in self.server._processes:
+            process.writer.transport.abort()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._log.close()
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+
+@pytest.fixture
+def brokers(bootstrap: str) -> QueueBrokers:
+    return QueueBrokers(bootstrap, None)
+
+
+@pytest.fixture
+def name(brokers: QueueBrokers) -> str:
+    name = f"served-{next(_numbers)}"
+    create_queue_topics(brokers, name)
+    return name
+
+
+Serve = Callable[..., Actor]
+
+
+@pytest.fixture
+def serve(brokers: QueueBrokers, name: str) -> Iterator[Serve]:
+    """Makes actors of the queue; they end with the test."""
+    actors: list[Actor] = []
+
+    def make(log_type: type[QueueLog] = QueueLog, **options: Any) -> Actor:
+        actors.append(Actor(log_type(brokers, name, 0.0), **options))
+        return actors[-1]
+
+    yield make
+    for actor in actors:
+        if not actor._loop.is_closed():
+            actor.die()
+
+
+def items_of(connection: QueueConnection) -> list[Any]:
+    """Items, until there is none."""
+    items = []
+    while True:
+        found, item = connection.pop()
+        if found:
+            items.append(item)
+            continue
+        try:
+            connection.fetch(1, 0.0).result(WAIT_S)
+        except Empty:
+            return items
+
+
+def test_a_put_whose_answer_dies_with_the_actor_is_in_the_queue_once(serve: Serve) -> None:
+    actors = [serve(SilentLog, maxsize=9)]
+    connection = QueueConnection(lambda: actors[-1].address)
+    put = connection.put(encode_items(["a"])[1], 1, None)
+    assert SilentLog.written.wait(WAIT_S)
+    actors[0].die()
+    actors.append(serve(maxsize=9, follows_another=True))
+    put.result(WAIT_S)
+    assert items_of(connection) == ["a"]
+    connection.close()
+
+
+def test_a_put_is_in_the_queue_once_when_only_its_connection_is_lost(serve: Serve) -> None:
+    actor = serve(maxsize=1)
+    connection = QueueConnection(lambda: actor.address)
+    for item in ("a", "b", "c"):
+        connection.put(encode_items([item])[1], 1, None)
+    connection.ask(FrameKind.SIZE).result(WAIT_S)  # the actor has the puts: two wait for room
+    actor.cut()
+    connection.ask(FrameKind.SIZE).result(WAIT_S)
+    got = []
+    while len(got) < 3:
+        connection.fetch(1, WAIT_S).result(WAIT_S)
+        got.append(connection.pop()[1])
+    assert got == ["a", "b", "c"]
+    assert items_of(connection) == []
+    connection.close()
+
+
+def test_a_long_queue_has_its_size_from_the_first_moment_on(
+    serve: Serve, bootstrap: str, name: str
+) -> None:
+    count = 5 * POLL_RECORDS
+    with bradbury.Producer(bootstrap) as producer:
+        producer.send_batch(name, [b"item"] * count).result(WAIT_S)
+    assert serve(SlowLog).size() == count
+
+
+def test_a_full_queue_is_full_from_the_first_moment_on(
+    serve: Serve, bootstrap: str, name: str
+) -> None:
+    with bradbury.Producer(bootstrap) as producer:
+        producer.send(name, b"item", partition=0).result(WAIT_S)
+    actor = serve(SlowLog, maxsize=1)
+    connection = QueueConnection(lambda: actor.address)
+    with pytest.raises(Full):
+        connection.put(encode_items(["more"])[1], 1, 0.0).result(WAIT_S)
+    connection.close()
+
+
+def test_the_end_of_a_transaction_is_no_item(serve: Serve, bootstrap: str, name: str) -> None:
+    with bradbury.Producer(bootstrap, transactional_id=name) as producer:
+        with producer.transaction():
+            producer.send(name, b"one")
+        with suppress(KeyError), producer.transaction():
+            producer.send(name, b"none")
+            raise KeyError
+    actor = serve()
+    connection = QueueConnection(lambda: actor.address)
+    assert actor.size() == 1
+    assert items_of(connection) == [b"one"]
+    connection.close()
