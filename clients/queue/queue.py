@@ -105,7 +105,8 @@ class Queue:
 
     Raises:
         InvalidConfig, TypeError: invalid security settings.
-        ValueError: the queue `name` exists, with another maxsize.
+        ValueError: the queue `name` exists, with other settings than those given; or the topic
+            does, with several partitions or compaction.
         UpError, ConnectionFailed: there is no cluster.
     """
 

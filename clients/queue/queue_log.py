@@ -28,6 +28,7 @@ from ...protocol.errors import (
     GroupIdNotFound,
     KafkaError,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from ...protocol.topic_partition import TopicPartition
@@ -46,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
 POLL_RECORDS: Final = 10_000
+_KEEP_ALL: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Settings of a topic from which nothing is deleted but what was consumed."""
 
 
 class QueueFenced(Exception):
@@ -65,14 +68,45 @@ def topics_of(name: str) -> tuple[str, str]:
 
 
 def create_queue_topics(brokers: QueueBrokers, name: str) -> None:
-    """Create the topics of a queue, unless they exist. Items stay until they are consumed."""
-    configs = {"retention.ms": "-1", "max.message.bytes": str(MAX_RECORD_BYTES)}
+    """Create the topics of a queue, unless they exist. Items stay until they are consumed.
+
+    Raises ValueError: one exists, but is not fit for a queue.
+    """
+    configs = {**_KEEP_ALL, "max.message.bytes": str(MAX_RECORD_BYTES)}
     with Admin(**brokers.client_options) as admin:
         for topic in topics_of(name):
             try:
                 admin.create_topics([NewTopic(topic, 1, configs=configs)])
             except TopicAlreadyExists:
-                pass
+                _check_topic(admin, topic)
+
+
+def _check_topic(admin: Admin, topic: str) -> None:
+    """Check a topic that somebody else may have created. Raises ValueError."""
+    (described,) = admin.describe_topics([topic])
+    if len(described.partitions) != 1:
+        raise ValueError(
+            f"topic {topic!r} has {len(described.partitions)} partitions, and a queue is one: give "
+            "the queue another name"
+        )
+    try:
+        configs = admin.describe_configs(topic)
+    except TopicAuthorizationFailed:
+        return  # who may use a queue need not see the settings of its topic
+    found = {name: configs[name].value for name in _KEEP_ALL}
+    if "compact" in (found["cleanup.policy"] or ""):
+        raise ValueError(
+            f"topic {topic!r} has cleanup.policy={found['cleanup.policy']}, which would delete "
+            "items of a queue: set it to delete, or give the queue another name"
+        )
+    for setting in ("retention.ms", "retention.bytes"):
+        if found[setting] != _KEEP_ALL[setting]:
+            logger.warning(
+                "topic %s has %s=%s, which deletes items that nobody has consumed; -1 keeps them",
+                topic,
+                setting,
+                found[setting],
+            )
 
 
 def delete_queue_topics(brokers: QueueBrokers, name: str) -> None:
