@@ -28,8 +28,9 @@ import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
+from math import ceil
 from typing import Any, Final, TypeVar, Unpack
 from weakref import WeakValueDictionary
 
@@ -89,7 +90,7 @@ class Queue:
     Args:
         maxsize: maximum items in the queue; 0: no limit. With a limit, puts go through the queue's
             actor, which counts the items.
-        actor_options: Ray's options for that actor, e.g. {"num_cpus": 1}.
+        actor_options: Ray's options for that actor, e.g. {"num_cpus": 1}, if it does not run yet.
         name: name of the queue and of its topic. Its actor is detached, so it continues without
             this process, and other processes find it by the name. Without a name the queue is for
             processes that this object is passed to, and its topic is deleted with it.
@@ -158,11 +159,19 @@ class Queue:
         self.maxsize = maxsize
         self._connection = _connection_to(self.actor)
         if name is not None:
-            self.maxsize = self._connection.maxsize()
-            if maxsize not in (0, self.maxsize):
-                raise ValueError(
-                    f"queue {name!r} has maxsize {self.maxsize}; omit maxsize={maxsize}"
-                )
+            running = self._connection.connect()
+            self.maxsize = running.maxsize
+            for setting, given, usual in (
+                ("maxsize", max(0, maxsize), 0),
+                ("lease_s", lease_s, LEASE_S),
+                ("max_deliveries", max_deliveries, MAX_DELIVERIES),
+                ("retention_s", retention_s, RETENTION_S),
+            ):
+                if given not in (usual, found := getattr(running, setting)):
+                    raise ValueError(
+                        f"queue {name!r} runs with {setting}={found}: leave out {setting}={given}, "
+                        "or shut it down first"
+                    )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _attach, (self._name, self._brokers, self.maxsize, self._is_temporary, self.actor)
@@ -212,7 +221,7 @@ class Queue:
     ) -> None:
         """Async version of `put`."""
         if self.maxsize > 0:
-            await asyncio.to_thread(self._connected().maxsize)
+            await asyncio.to_thread(self._connected().connect)
             await asyncio.wrap_future(self._put([item], block, timeout))
             return
         _check(timeout)
@@ -269,7 +278,7 @@ class Queue:
         """Async version of `get`. A cancelled coroutine consumes nothing."""
         connection = self._connected()
         until = _until(block, timeout)
-        await asyncio.to_thread(connection.maxsize)
+        await asyncio.to_thread(connection.connect)
         while True:
             found, item = connection.pop()
             if found:
@@ -308,6 +317,8 @@ class Queue:
         self, num_items: int, block: bool = True, timeout: float | None = None
     ) -> list[ReceivedItem]:
         """Receive at least one item, at most `num_items`."""
+        if num_items < 1:
+            raise ValueError(f"num_items is {num_items}; use at least 1")
         until = _until(block, timeout)
         return self._connected().receive(1, num_items, _left(until)).result()
 
@@ -319,23 +330,19 @@ class Queue:
         """Async version of `receive`. A cancelled coroutine receives nothing."""
         connection = self._connected()
         until = _until(block, timeout)
-        await asyncio.to_thread(connection.maxsize)
+        await asyncio.to_thread(connection.connect)
         deliveries = await _awaited(connection, connection.receive(1, 1, _left(until)))
         return deliveries[0]
 
     def replay(self, start: str | int | datetime = "earliest") -> None:
-        """Deliver again what came from `start` on: an offset, a time, "earliest" or "latest".
+        """Deliver again what came from `start` on: an offset, a time (UTC without a zone),
+        "earliest" or "latest".
 
         Items that are being processed are delivered again, too. Consumed items that are older than
         `retention_s` may be deleted.
         """
-        if isinstance(start, datetime):
-            start = f"time:{int(start.timestamp() * 1000)}"
-        elif isinstance(start, int):
-            start = f"offset:{start}"
-        elif start not in ("earliest", "latest"):
-            raise ValueError(f"{start!r}: use an offset, a datetime, 'earliest' or 'latest'")
-        self._connected().ask(FrameKind.REPLAY, start.encode()).result()
+        body = _replay_start(start).encode()
+        self._connected().ask(FrameKind.REPLAY, body).result()
 
     def dead_letters(self) -> list[DeadLetter]:
         """Items that were delivered `max_deliveries` times and not acknowledged."""
@@ -483,6 +490,18 @@ def _letters(row: Mapping[str, Any]) -> list[DeadLetter]:
         DeadLetter(item, int(headers["deliveries"]), int(headers["offset"]), index)
         for index, item in enumerate(items[first:last], first)
     ]
+
+
+def _replay_start(start: str | int | datetime) -> str:
+    """Start of a replay, as the actor reads it."""
+    if isinstance(start, datetime):
+        moment = start if start.tzinfo else start.replace(tzinfo=UTC)
+        return f"time:{ceil(moment.timestamp() * 1000)}"
+    if isinstance(start, int) and not isinstance(start, bool):
+        return f"offset:{start}"
+    if start not in ("earliest", "latest"):
+        raise ValueError(f"{start!r}: use an offset, a datetime, 'earliest' or 'latest'")
+    return str(start)
 
 
 def _check(timeout: float | None) -> None:

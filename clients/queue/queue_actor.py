@@ -44,7 +44,12 @@ class QueueProcess:
     ) -> None:
         self._brokers = brokers
         self._name = name
-        self._lease_s = lease_s
+        self._settings: dict[str, Any] = {
+            "maxsize": maxsize,
+            "lease_s": lease_s,
+            "max_deliveries": max_deliveries,
+            "retention_s": retention_s,
+        }
         self._is_temporary = is_temporary
         self._server = QueueServer(
             QueueLog(brokers, name, retention_s),
@@ -78,7 +83,7 @@ class QueueProcess:
         """Address of the actor's socket, once it serves."""
         await self._ready.wait()
         server = self._server
-        return QueueAddress(self._host, server.port, server.token, server.maxsize, self._lease_s)
+        return QueueAddress(self._host, server.port, server.token, **self._settings)
 
     async def qsize(self) -> int:
         await self._ready.wait()

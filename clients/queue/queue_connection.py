@@ -67,6 +67,8 @@ class QueueAddress:
     token: bytes
     maxsize: int
     lease_s: float
+    max_deliveries: int
+    retention_s: float
 
     @property
     def is_bounded(self) -> bool:
@@ -104,9 +106,9 @@ class QueueConnection:
 
     # --- from the application ----------------------------------------------------------------
 
-    def maxsize(self) -> int:
-        """Maximum size of the queue. Connects if needed."""
-        return self._connected().maxsize
+    def connect(self) -> QueueAddress:
+        """Connect if needed; return the actor's address, with the settings of the queue."""
+        return self._connected()
 
     def pop(self) -> tuple[bool, Any]:
         """Return (True, next prefetched item), or (False, None). Raises errors of unpickling."""
@@ -143,6 +145,7 @@ class QueueConnection:
         """
         self._connected()
         with self._lock:
+            self._check_open()
             self._report()
             data, answer = self._requests.open_put(value, count, _ms(timeout_s))
             self._send(data)
@@ -237,10 +240,16 @@ class QueueConnection:
         self._send(frame(FrameKind.RETURN, number, pack_pieces(pieces)))
 
     def _request(self, kind: FrameKind, body: bytes, *, hand_out: bool = False) -> Future[Any]:
+        self._check_open()
         self._report()
         data, answer = self._requests.open(kind, body, hand_out=hand_out)
         self._send(data)
         return answer
+
+    def _check_open(self) -> None:
+        """Raise ConnectionFailed if nobody is to answer: the queue has ended since `_connected`."""
+        if self._closed or self._address is None:
+            raise ConnectionFailed("the queue is closed")
 
     def _send(self, data: bytes) -> None:
         """Send a frame; without a connection it is sent after the next one is made."""

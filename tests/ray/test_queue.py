@@ -334,8 +334,10 @@ def test_a_named_queue_is_found_by_its_name(make_queue: MakeQueue) -> None:
     make_queue(name=name).put("item")
     assert queue.get(timeout=WAIT_S) == "item"
     assert make_queue(name=name).maxsize == 5
-    with pytest.raises(ValueError, match="has maxsize 5"):
-        bradbury.Queue(7, name=name)
+    for other in ({"maxsize": 7}, {"lease_s": 1}, {"max_deliveries": 2}, {"retention_s": 0}):
+        (setting,) = other
+        with pytest.raises(ValueError, match=f"runs with {setting}=.*leave out {setting}="):
+            bradbury.Queue(name=name, **other)
 
 
 # --- what nothing loses ------------------------------------------------------------------------

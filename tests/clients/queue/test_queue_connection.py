@@ -2,8 +2,11 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -17,7 +20,9 @@ from bradbury.clients.queue.frames.queue_frames import (
     frame,
     pack_items,
 )
+from bradbury.clients.queue.queue import _replay_start
 from bradbury.clients.queue.queue_connection import QueueAddress, QueueConnection
+from bradbury.protocol.errors import ConnectionFailed
 
 LARGE = b"x" * 20_000_000
 """More than the sockets of a connection have room for."""
@@ -29,9 +34,14 @@ def listener() -> Iterator[socket.socket]:
         yield server
 
 
-def connection_to(listener: socket.socket) -> QueueConnection:
+def address_of(listener: socket.socket) -> QueueAddress:
     host, port = listener.getsockname()[:2]
-    return QueueConnection(lambda: QueueAddress(host, port, bytes(32), maxsize=9, lease_s=30.0))
+    settings = {"lease_s": 30.0, "max_deliveries": 5, "retention_s": 0.0}
+    return QueueAddress(host, port, bytes(32), maxsize=9, **settings)
+
+
+def connection_to(listener: socket.socket) -> QueueConnection:
+    return QueueConnection(lambda: address_of(listener))
 
 
 def read_frame(peer: socket.socket) -> tuple[int, int, bytes]:
@@ -89,3 +99,50 @@ def test_a_large_put_leaves_while_the_actor_only_writes(listener: socket.socket)
     connection.close(30)
     actor.join(30)
     assert not actor.is_alive()
+
+
+def test_a_call_that_begins_while_the_queue_ends_does_not_wait(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread has seen the connection, and is stopped before it takes the lock."""
+    connection = connection_to(listener)
+    address = connection.connect()
+    connection.close()
+    monkeypatch.setattr(connection, "_connected", lambda: address)
+    for call in (
+        lambda: connection.fetch(1, None),
+        lambda: connection.receive(1, 1, None),
+        lambda: connection.put(b"", 1, None),
+        lambda: connection.ask(FrameKind.SIZE),
+    ):
+        with pytest.raises(ConnectionFailed, match="the queue is closed"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (datetime(2026, 1, 1), "time:1767225600000"),
+        (datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), "time:1767225600000"),
+        (datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC), "time:1767225600001"),
+        (17, "offset:17"),
+        ("latest", "latest"),
+    ],
+)
+def test_a_replay_starts_where_it_is_told(
+    start: str | int | datetime, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time without a zone is UTC, as everywhere else, and not that of the machine."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert _replay_start(start) == said
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("start", [True, "yesterday", 1.5])
+def test_a_replay_from_nowhere_is_refused(start: Any) -> None:
+    with pytest.raises(ValueError, match="use an offset, a datetime, 'earliest' or 'latest'"):
+        _replay_start(start)

@@ -60,9 +60,9 @@ class Actor:
 
     @property
     def address(self) -> QueueAddress:
-        return QueueAddress(
-            HOST, self.server.port, self.server.token, self.server.maxsize, lease_s=30.0
-        )
+        settings = {"lease_s": 30.0, "max_deliveries": 5, "retention_s": 0.0}
+        port, token = self.server.port, self.server.token
+        return QueueAddress(HOST, port, token, maxsize=self.server.maxsize, **settings)
 
     def size(self) -> int:
         return self._run(self.server.size())
