@@ -20,9 +20,8 @@ from ...protocol.errors import MessageTooLarge
 from ..producer.async_producer import AsyncProducer
 from ..threads.awaitable_future import AwaitableFuture
 from ..wire.record_metadata import RecordMetadata
-from .frames.item_codec import encode_items, is_plain
+from .frames.item_codec import MAX_RECORD_BYTES, encode_items, is_plain
 from .queue_brokers import QueueBrokers
-from .queue_log import MAX_RECORD_BYTES
 
 Failures = list[Exception | None]
 

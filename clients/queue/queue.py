@@ -48,13 +48,12 @@ from ..security.security_options import (
     refuse_secrets_for_actors,
 )
 from .async_puts import AsyncPuts
-from .frames.item_codec import decode_items, encode_items
+from .frames.item_codec import MAX_RECORD_BYTES, decode_items, encode_items
 from .frames.queue_frames import FrameKind
 from .queue_actor import queue_actor
 from .queue_brokers import QueueBrokers
 from .queue_connection import QueueAddress, QueueConnection
 from .queue_log import (
-    MAX_RECORD_BYTES,
     create_queue_topics,
     dead_letters_of,
     delete_queue_topics,

@@ -37,7 +37,7 @@ from ..admin.topics_admin import NewTopic
 from ..consumer.async_consumer import AsyncConsumer
 from ..producer.async_producer import AsyncProducer
 from ..wire.record_metadata import OffsetAndMetadata
-from .frames.item_codec import count_items, is_pickled
+from .frames.item_codec import MAX_RECORD_BYTES, count_items, is_pickled
 from .frames.queue_frames import PUT_HEADER
 from .queue_brokers import QueueBrokers
 from .queue_position import QueuePosition, decode_position, encode_position
@@ -45,7 +45,8 @@ from .queue_state import QueueEntry
 
 logger = logging.getLogger(__name__)
 
-MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
+MAX_LETTER_BYTES: Final = MAX_RECORD_BYTES + 64 * 1024
+"""Maximum bytes of a dead letter: a record, and headers that say where it was."""
 POLL_RECORDS: Final = 10_000
 _KEEP_ALL: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Settings of a topic from which nothing is deleted but what was consumed."""
@@ -72,9 +73,9 @@ def create_queue_topics(brokers: QueueBrokers, name: str) -> None:
 
     Raises ValueError: one exists, but is not fit for a queue.
     """
-    configs = {**_KEEP_ALL, "max.message.bytes": str(MAX_RECORD_BYTES)}
     with Admin(**brokers.client_options) as admin:
-        for topic in topics_of(name):
+        for topic, most in zip(topics_of(name), (MAX_RECORD_BYTES, MAX_LETTER_BYTES), strict=True):
+            configs = {**_KEEP_ALL, "max.message.bytes": str(most)}
             try:
                 admin.create_topics([NewTopic(topic, 1, configs=configs)])
             except TopicAlreadyExists:
@@ -150,9 +151,11 @@ class QueueLog:
         }
         self._reader = AsyncConsumer(**consumer)
         self._backlog_reader = AsyncConsumer(**consumer)
-        producer = {**brokers.client_options, "max_request_size": MAX_RECORD_BYTES}
-        self._committer = AsyncProducer(transactional_id=self._group, **producer)
-        self._putter = AsyncProducer(linger_ms=0, **producer)
+        options = brokers.client_options
+        self._committer = AsyncProducer(
+            transactional_id=self._group, max_request_size=MAX_LETTER_BYTES, **options
+        )
+        self._putter = AsyncProducer(linger_ms=0, max_request_size=MAX_RECORD_BYTES, **options)
         self._deleted_to = 0
         self.epoch = 0
 

@@ -27,6 +27,9 @@ from .queue_position import Interval, QueuePosition
 MAX_READY_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of values in memory; beyond it only the number of items is kept."""
 
+MAX_BATCH_BYTES: Final = 1024 * 1024 * 1024
+"""Maximum bytes of values in memory while a process takes many items at once."""
+
 
 @dataclass(slots=True)
 class QueueEntry:
@@ -90,6 +93,7 @@ class QueueState:
         self._ready_bytes = 0
         self._ready_items = 0
         self._backlog_items = 0
+        self._wanted = 0
         self._prefetched: dict[bytes, int] = {}
 
     # --- from the log ------------------------------------------------------------------------
@@ -327,10 +331,24 @@ class QueueState:
         """Next offset of the log to add."""
         return self._next_offset
 
+    def want(self, items: int) -> bool:
+        """Want so many in memory, up to MAX_BATCH_BYTES; return whether more will come."""
+        self._wanted = items
+        return self.has(items) and self._ready_items < items and not self._is_batch_full
+
+    def has(self, items: int) -> bool:
+        """Whether there are so many, also without values in memory."""
+        return items <= self._ready_items + self._backlog_items
+
+    @property
+    def _is_batch_full(self) -> bool:
+        return self._ready_bytes > MAX_BATCH_BYTES
+
     @property
     def backlog_start(self) -> int | None:
         """Offset to read values of the backlog from; None: no backlog, or no room for it."""
-        if not self._backlog or self._ready_bytes > self._max_ready_bytes // 2:
+        is_enough = self._ready_items >= self._wanted or self._is_batch_full
+        if not self._backlog or (is_enough and self._ready_bytes > self._max_ready_bytes // 2):
             return None
         return self._backlog[0].first_offset
 

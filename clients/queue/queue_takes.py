@@ -13,11 +13,15 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from .frames.queue_frames import TAKE_BODY, FrameKind, ItemPiece, pack_items
 from .queue_processes import ConnectedProcess, QueueProcesses
-from .queue_state import QueueState
+from .queue_state import MAX_BATCH_BYTES, QueueState
+
+TOO_LARGE: Final = f"the items have more than {MAX_BATCH_BYTES} bytes: take fewer at once"
+LOAD_S: Final = 0.01
+"""Seconds after which a take of many items looks whether they are in memory."""
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +68,7 @@ class QueueTakes:
             loop = asyncio.get_running_loop()
             taker.timer = loop.call_later(timeout_ms / 1000, self._timed_out, taker)
         self._waiting.append(taker)
-        self._spawn(self._recall_for(process))
+        self._spawn(self._recall_for(process, least))
 
     def serve(self) -> None:
         """Send ready items to waiting requests, in their order, about equally many to each."""
@@ -110,8 +114,15 @@ class QueueTakes:
         await self.opened.wait()
         await self._catch_up()
         if not self._give(taker, taker.most):
-            await self._recall_for(taker.process)
-            if not self._give(taker, taker.most):
+            await self._recall_for(taker.process, taker.least)
+            while self._state().want(taker.least):  # of those that are counted alone
+                await asyncio.sleep(LOAD_S)
+            self._state().want(0)
+            if self._give(taker, taker.most):
+                return
+            if self._state().has(taker.least):
+                taker.process.send(FrameKind.ERROR, taker.number, TOO_LARGE.encode())
+            else:
                 taker.process.send(FrameKind.EMPTY, taker.number)
 
     def _timed_out(self, taker: _Taker) -> None:
@@ -120,9 +131,9 @@ class QueueTakes:
             taker.timer = None
             self._spawn(self._take_now(taker))
 
-    async def _recall_for(self, process: ConnectedProcess) -> None:
-        """Recall items that other processes hold ahead, if a request waits and no item is ready."""
-        if self._state().ready == 0:
+    async def _recall_for(self, process: ConnectedProcess, least: int) -> None:
+        """Recall items that other processes hold ahead, if fewer than `least` are ready."""
+        if self._state().ready < least:
             others = [each for each in self._processes.holders() if each is not process]
             await self._processes.ask(FrameKind.RECALL, others)
 

@@ -15,7 +15,12 @@ from typing import Any, Final
 
 from ray import cloudpickle
 
+from ....protocol.errors import MessageTooLarge
+
 MAGIC: Final = b"bq1"
+MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
+MAX_VALUE_BYTES: Final = MAX_RECORD_BYTES - 1024
+"""Maximum bytes of a value: the rest is for key, headers, and those of the batch."""
 _COUNT: Final = struct.Struct(">3sI")
 _PLAIN: Final = frozenset({bytes, str, int, float, bool, type(None)})
 """Types that pickle writes as cloudpickle does, five times as fast."""
@@ -27,10 +32,20 @@ def is_plain(item: Any) -> bool:
 
 
 def encode_items(items: Sequence[Any]) -> tuple[bytes, bytes]:
-    """Encode items to the key and value of a record."""
+    """Encode items to the key and value of a record.
+
+    Raises MessageTooLarge, and errors of pickling.
+    """
     items = list(items)
     dumps = pickle.dumps if _PLAIN.issuperset(map(type, items)) else cloudpickle.dumps
-    return _COUNT.pack(MAGIC, len(items)), dumps(items, protocol=5)
+    value = dumps(items, protocol=5)
+    if len(value) > MAX_VALUE_BYTES:
+        what = "the items of a batch have" if len(items) > 1 else "the item has"
+        raise MessageTooLarge(
+            f"{what} {len(value)} bytes, and {MAX_VALUE_BYTES} is the most: put what is large into "
+            "Ray's object store, and its ObjectRef into the queue"
+        )
+    return _COUNT.pack(MAGIC, len(items)), value
 
 
 def count_items(key: bytes | None) -> int:

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 import bradbury
-from bradbury.clients.queue.frames.item_codec import encode_items
+from bradbury.clients.queue.frames.item_codec import MAX_RECORD_BYTES, encode_items
 from bradbury.clients.queue.frames.queue_frames import FrameKind
 from bradbury.clients.queue.queue_brokers import QueueBrokers
 from bradbury.clients.queue.queue_connection import QueueAddress, QueueConnection
 from bradbury.clients.queue.queue_log import POLL_RECORDS, QueueLog, create_queue_topics
 from bradbury.clients.queue.queue_server import QueueServer
+from bradbury.clients.queue.queue_state import MAX_READY_BYTES
 from bradbury.clients.queue.received_item import Empty, Full
+from bradbury.protocol.errors import MessageTooLarge
 
 WAIT_S = 60
 HOST = "127.0.0.1"
@@ -199,3 +201,40 @@ def test_the_end_of_a_transaction_is_no_item(serve: Serve, bootstrap: str, name:
     assert actor.size() == 1
     assert items_of(connection) == [b"one"]
     connection.close()
+
+
+def test_a_batch_may_be_larger_than_what_waits_in_memory(
+    serve: Serve, bootstrap: str, name: str
+) -> None:
+    value, count = b"x" * 1_000_000, MAX_READY_BYTES // 1_000_000 + 5
+    with bradbury.Producer(bootstrap, max_request_size=MAX_RECORD_BYTES) as producer:
+        for _ in range(count):
+            producer.send(name, value, partition=0)
+    actor = serve()
+    connection = QueueConnection(lambda: actor.address)
+    connection.fetch(count, 0.0).result(WAIT_S)
+    assert connection.pop_many(count) == [value] * count
+    assert items_of(connection) == []
+    connection.close()
+
+
+def test_a_batch_takes_what_another_process_holds_ahead(
+    serve: Serve, bootstrap: str, name: str
+) -> None:
+    with bradbury.Producer(bootstrap) as producer:
+        producer.send_batch(name, [b"item"] * 10).result(WAIT_S)
+    actor = serve()
+    ahead, batch = (QueueConnection(lambda: actor.address) for _ in range(2))
+    for _ in range(3):  # one, two and four, as they are taken one after the other
+        ahead.fetch(1, 0.0).result(WAIT_S)
+        ahead.pop()
+    assert ahead.ahead
+    batch.fetch(7, 0.0).result(WAIT_S)
+    assert len(batch.pop_many(7)) == 7
+    for connection in (ahead, batch):
+        connection.close()
+
+
+def test_what_is_too_large_says_where_it_belongs() -> None:
+    with pytest.raises(MessageTooLarge, match=r"the item has .* its ObjectRef into the queue"):
+        encode_items([b"x" * MAX_RECORD_BYTES])

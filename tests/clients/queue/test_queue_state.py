@@ -128,6 +128,22 @@ def test_a_backlog_is_counted_and_read_again() -> None:
     assert state.size == 4
 
 
+def test_a_batch_is_loaded_that_is_larger_than_the_memory_for_all() -> None:
+    state = new_state(ready_bytes=25)
+    for offset in range(9):
+        state.add(offset, 1, True, VALUE)
+    assert (state.ready, state.backlog_start) == (3, None)
+    assert not state.want(10), "there are not so many"
+    for offset in range(3, 7):
+        assert state.want(7)
+        assert state.backlog_start == offset
+        state.refill(offset, 1, True, VALUE)
+    assert not state.want(7)
+    assert len(state.take(b"one", 7, 7, 0.0)) == 7
+    state.want(0)
+    assert state.size == 2
+
+
 def test_a_process_that_comes_back_to_another_actor_goes_on() -> None:
     state = new_state()
     for offset in range(3):
