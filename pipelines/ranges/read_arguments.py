@@ -48,11 +48,15 @@ def read_limits(
     allow_data_loss: see ReadLimits. security: None: that of the environment of each process.
 
     Raises:
-        ValueError: the isolation level is unknown.
+        ValueError: the isolation level is unknown, or the timeout not above 0.
         TypeError: fail_on_data_loss is a text: Python would take "no" for true.
     """
     if not isinstance(fail_on_data_loss, bool):
         raise TypeError(f"fail_on_data_loss is {fail_on_data_loss!r}; use True or False")
+    if not isinstance(poll_timeout_ms, int) or poll_timeout_ms <= 0:
+        raise ValueError(
+            f"poll_timeout_ms is {poll_timeout_ms!r}; use a whole number of milliseconds above 0"
+        )
     if isolation_level not in _ISOLATION_LEVELS:
         raise ValueError(
             f"isolation_level is {isolation_level!r}; use {' or '.join(_ISOLATION_LEVELS)}"

@@ -38,9 +38,9 @@ SCHEMA: Final = pa.schema(
 )
 
 
-def check_columns(columns: Iterable[str]) -> list[str]:
+def check_columns(columns: str | Iterable[str]) -> list[str]:
     """Column names as a list. Raises ValueError for an unknown one, or if there is none."""
-    chosen = list(columns)
+    chosen = [columns] if isinstance(columns, str) else list(columns)
     for name in chosen:
         if name not in SCHEMA.names:
             raise ValueError(f"there is no column {name!r}; choose from {', '.join(SCHEMA.names)}")

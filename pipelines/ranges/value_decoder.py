@@ -117,6 +117,11 @@ class ValueDecoder:
             with _named(self._decoder, decoded):
                 return _with_streams(table, decoded.values)
         column = self.column(decoded)
+        if not isinstance(column, pa.Array | pa.ChunkedArray):
+            raise TypeError(
+                f"value_decoder returned a {type(column).__name__}; it must return an array of "
+                "pyarrow"
+            )
         if len(column) != len(table):
             raise ValueError(
                 f"value_decoder returned {len(column)} rows for {len(table)} values; it must "

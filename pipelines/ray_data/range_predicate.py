@@ -61,16 +61,22 @@ def _comparisons(predicate: Expr) -> Iterator[tuple[str, Operation, Any]]:
         yield right.name, _MIRRORED[operation], left.value
 
 
+def _are_like(own: str | int, values: object) -> bool:
+    """Whether all values are of the column's type; of others it is the filter that says so."""
+    return isinstance(values, list | tuple | set) and all(
+        isinstance(one, type(own)) for one in values
+    )
+
+
 def _narrow(
     one: PartitionRange, name: str, operation: Operation, value: Any
 ) -> PartitionRange | None:
     if name in ("topic", "partition"):
         own = one.topic if name == "topic" else one.partition
-        if operation is Operation.EQ:
-            return one if own == value else None
-        if operation is Operation.IN and isinstance(value, list | tuple | set):
-            return one if own in value else None
-        return one
+        values = value if operation is Operation.IN else [value]
+        if operation not in (Operation.EQ, Operation.IN) or not _are_like(own, values):
+            return one
+        return one if own in values else None
     if name != "offset" or isinstance(value, bool) or not isinstance(value, int):
         return one
     start, end = one.start, one.end

@@ -36,6 +36,13 @@ PLACING: Final = frozenset(
 )
 """Task arguments by which users place tasks themselves."""
 
+READ_KAFKA: Final = {
+    "timeout_ms": "use poll_timeout_ms, the time without a record",
+    "kafka_auth_config": "use security_protocol, ssl_* and sasl_*",
+    "consumer_config": "it has no counterpart",
+}
+"""Arguments of ray.data.read_kafka that have another name, or none."""
+
 RayNodes = Sequence[Mapping[str, Any]]
 """Ray nodes, as returned by ray.nodes()."""
 
@@ -78,6 +85,8 @@ def check_remote_args(
     """
     from ray.data import read_datasource
 
+    for name in remote_args.keys() & READ_KAFKA.keys():
+        raise TypeError(f"{name} is an argument of read_kafka; {READ_KAFKA[name]}")
     known = inspect.signature(read_datasource).parameters.keys() - {"datasource", "read_args"}
     check_names(remote_args, of, known | task_options.keys() if continuous else known)
 

@@ -43,6 +43,8 @@ MARKERS: Final = TopicPartition("__bradbury_ray_data", 0)
 TIMEOUT_MS: Final = 60_000
 MAX_OPEN_BATCHES: Final = 64
 MIN_TASK_BYTES: Final = 16 * 1024 * 1024
+PARTITION: Final = "partition"
+"""Name of the column of partitions as it is sent, whatever that of the Dataset is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +151,8 @@ def send_blocks(producer: Producer, blocks: Iterable[Block], write: TopicWrite) 
         load_kernels(len(table))
         records = _streams(table, write) if write.as_streams else _records(table, write)
         count += len(records)
-        unacknowledged.append(producer.send_batch(write.topic, records, partition=write.partition))
+        partition = PARTITION if isinstance(write.partition, str) else write.partition
+        unacknowledged.append(producer.send_batch(write.topic, records, partition=partition))
         while len(unacknowledged) > MAX_OPEN_BATCHES:
             unacknowledged.popleft().result()
     producer.flush()
@@ -173,7 +176,7 @@ def _records(table: pa.Table, write: TopicWrite) -> pa.Table:
         name: table.column(column) for name, column in write.columns.items() if column is not None
     }
     if isinstance(write.partition, str):
-        chosen[write.partition] = table.column(write.partition)
+        chosen[PARTITION] = table.column(write.partition)
     return pa.table(chosen)
 
 

@@ -248,6 +248,9 @@ def test_a_function(topic: str) -> None:
         return pc.binary_length(values)
 
     assert read_values(topic, [b"abc", b""], value_decoder=lengths) == [3, 0]
+    with pytest.raises(Exception, match=r"value_decoder returned a list; it must return an array"):
+        read_values(topic, [b"abc"], value_decoder=lambda values: values.to_pylist())
+    assert bradbury.read_topic(topic, columns="value").columns() == ["value"]
 
 
 def test_arrow_streams_become_columns_and_rows(topic: str) -> None:
@@ -298,6 +301,11 @@ def test_a_value_that_is_something_else_fails_and_is_named(
         ({"isolation_level": "serializable"}, ValueError, "use read_uncommitted or read_comm"),
         ({"fail_on_data_loss": "no"}, TypeError, "use True or False"),
         ({"override_num_blocks": 0}, ValueError, "use at least 1"),
+        ({"poll_timeout_ms": 0}, ValueError, "poll_timeout_ms is 0; use a whole number"),
+        ({"poll_timeout_ms": "1s"}, ValueError, "poll_timeout_ms is '1s'; use a whole number"),
+        ({"kafka_auth_config": {}}, TypeError, "use security_protocol, ssl_.* and sasl_"),
+        ({"consumer_config": {}}, TypeError, "has no counterpart"),
+        ({"timeout_ms": 10}, TypeError, "use poll_timeout_ms"),
         (
             {"value_decoder": "xml"},
             ValueError,

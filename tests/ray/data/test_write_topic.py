@@ -247,3 +247,14 @@ def test_a_missing_topic_is_created_where_the_producers_may(
         producer_config={"allow_auto_create_topics": True},
     )
     assert payloads(topic) == EXPECTED
+
+
+def test_the_column_of_partitions_may_have_any_name(topic: str, dataset: ray.data.Dataset) -> None:
+    """Not even that of a column which means something else in a record."""
+    rows = dataset.map_batches(
+        lambda batch: {"payload": batch["payload"], "timestamp": batch["number"] % 4}
+    )
+    bradbury.write_topic(rows, topic, value="payload", partition="timestamp")
+    found = read(topic)
+    assert all(row["partition"] == int(row["value"].split()[1]) % 4 for row in found)
+    assert min(row["timestamp"] for row in found) > 1_600_000_000_000, "the time of the write"
