@@ -7,7 +7,7 @@ Invariants:
     At most BUFFER_BYTES of responses wait to be decoded; one request is in flight meanwhile.
     A gap inside a range (compacted records, transaction markers) is normal. Data loss is only
     reported if the log start offset is above the next offset, or the log end offset is below the
-    range's end.
+    range's end, or the topic has another id than when its ranges were chosen.
     A lost connection or a moved leader is retried until `poll_timeout_ms` pass without progress.
 
 The next fetch offset is read from the batch headers of a response, so that the next request is sent
@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import groupby
 from types import TracebackType
@@ -44,11 +44,12 @@ from ...protocol.errors import (
 from ...protocol.messages.fetch import FetchResponse, PartitionData
 from ...protocol.records.record_batch import walk_batches
 from .local_segments import committed_ends, local_directories, read_segments
-from .partition_range import DataLoss, PartitionRange, ReadLimits
+from .partition_range import DataLoss, PartitionRange, ReadLimits, recreated_topics
 
 logger = logging.getLogger(__name__)
 
 BUFFER_BYTES: Final = 16 * 1024 * 1024
+_REFRESH_MS: Final = 65_000
 MAX_VERSION: Final = 12
 """Highest Fetch version that names topics; from version 13 on they are given by id."""
 
@@ -62,11 +63,22 @@ class _Answer(NamedTuple):
 
 
 class RangeReader:
-    """Reader for one use as a context manager; leaving the `with` stops fetching at any point."""
+    """Reader for one use as a context manager; leaving the `with` stops fetching at any point.
 
-    def __init__(self, client: ClusterClient, limits: ReadLimits) -> None:
+    topic_ids: ids of the topics when the ranges were chosen, whose offsets they are; without them
+    nothing is compared.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        limits: ReadLimits,
+        *,
+        topic_ids: Mapping[str, str] | None = None,
+    ) -> None:
         self._client = client
         self._limits = limits
+        self._topic_ids = topic_ids or {}
         self._answers: queue.SimpleQueue[_Answer | Exception | None] = queue.SimpleQueue()
         self._buffered = 0
         self._room: Future[None] | None = None
@@ -93,6 +105,8 @@ class RangeReader:
             KafkaError: a broker returned an error, or a batch is corrupt.
         """
         wanted = tuple(ranges)
+        if self._topic_ids:
+            wanted = self._client.run(self._of_same_topics(wanted), _REFRESH_MS)
         if not self._limits.fetch.local_files:
             yield from self._read_from_brokers(wanted)
             return
@@ -160,6 +174,20 @@ class RangeReader:
         room, self._room = self._room, None
         if room is not None:
             room.set_result(None)
+
+    def _of_same_topics(
+        self, ranges: tuple[PartitionRange, ...]
+    ) -> Steps[tuple[PartitionRange, ...]]:
+        """Ranges whose topics were not recreated. Raises DataLoss for the others, if it matters."""
+        self._client.want(self._topic_ids)
+        yield from self._refresh()
+        ids = self._client.view.topic_ids(self._topic_ids)
+        anew = set(recreated_topics(self._topic_ids, ids))
+        for one in ranges:
+            if one.topic in anew:
+                why = "the topic was deleted and recreated"
+                self._report_data_loss(one, one.start, one.end, why)
+        return tuple(one for one in ranges if one.topic not in anew)
 
     def _fetch_all(self, ranges: tuple[PartitionRange, ...]) -> Steps[None]:
         for one in ranges:

@@ -16,7 +16,7 @@ the loop of execution/streaming_executor.py (Ray 2.60); these are not public, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import ray
@@ -60,9 +60,9 @@ class ContinuousTopics:
     columns: tuple[str, ...]
     followed: Followed
 
-    def task(self, ranges: list[PartitionRange]) -> ReadTask:
+    def task(self, ranges: list[PartitionRange], topic_ids: Mapping[str, str]) -> ReadTask:
         return ReadTask(
-            RangesRead(self.read, tuple(ranges), self.columns),
+            RangesRead(replace(self.read, topic_ids=topic_ids), tuple(ranges), self.columns),
             metadata_of(self.read, ranges),
             schema=schema_of(self.read, self.columns),
         )
@@ -134,7 +134,7 @@ class ContinuousInput(PhysicalOperator):
 
     def _get_next_inner(self) -> RefBundle:
         assert self._follower is not None
-        task = self._topics.task(self._follower.take())
+        task = self._topics.task(self._follower.take(), self._follower.topic_ids)
         metadata = BlockMetadata(
             num_rows=1, size_bytes=TASK_BYTES, exec_stats=None, input_files=None
         )

@@ -151,7 +151,13 @@ def read_topic(
     client = reading_client(bootstrap, limits.fetch)
     ranges = resolve_ranges(client, names, start_offset, end_offset, limits)
     record_bytes = _record_bytes(client, names, ranges)
-    read = TopicRead(bootstrap=bootstrap, limits=limits, decoder=decoder, record_bytes=record_bytes)
+    read = TopicRead(
+        bootstrap=bootstrap,
+        limits=limits,
+        decoder=decoder,
+        record_bytes=record_bytes,
+        topic_ids=client.view.topic_ids(names),
+    )
     if trigger == "continuous":
         if not ray.is_initialized():
             ray.init()  # as Ray Data does where it reads

@@ -12,7 +12,7 @@ Source: ray/data/_internal/datasource/kafka_datasource.py (Ray 2.60).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ class TopicRead:
     """Settings shared by all tasks of a read; pickled.
 
     bootstrap: "host:port,...", as found by the driver.
+    topic_ids: ids of the topics when their ranges were chosen.
     record_bytes: average size of a record, for estimates.
     """
 
@@ -44,6 +45,7 @@ class TopicRead:
     limits: ReadLimits
     decoder: ValueDecoder
     record_bytes: float
+    topic_ids: Mapping[str, str]
 
 
 class TopicDatasource(Datasource):
@@ -139,7 +141,7 @@ class RangesRead(Callable[[], Iterable[pa.Table]]):  # type: ignore[misc]
             predicate = predicate.to_pyarrow()
         client = reading_client(read.bootstrap, read.limits.fetch)
         load_kernels(sum(one.size for one in self._ranges))
-        with RangeReader(client, read.limits) as reader:
+        with RangeReader(client, read.limits, topic_ids=read.topic_ids) as reader:
             for decoded in reader.read(self._ranges):
                 if not len(decoded):
                     continue

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...clients.admin.group_offsets_admin import group_offsets
-from ...clients.threads.io_thread import Steps
+from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.cluster_client import ClusterClient, is_retriable
 from ...clients.wire.offset_lookup import LATEST, list_offsets
 from ...protocol.topic_partition import TopicPartition
-from ..ranges.partition_range import DataLoss, PartitionRange, ReadLimits
+from ..ranges.partition_range import DataLoss, PartitionRange, ReadLimits, recreated_topics
 from ..ranges.reading_client import reading_client
 from ..ranges.topic_offsets import Offset, resolve_ranges
 from .unread_ranges import UnreadRanges
@@ -46,12 +46,16 @@ class Followed:
 
 
 class TopicFollower:
-    """Follower of topics: `want` a piece, then `take` it, from the thread of an execution."""
+    """Follower of topics: `want` a piece, then `take` it, from the thread of an execution.
+
+    topic_ids: ids of the topics whose offsets the pieces have.
+    """
 
     def __init__(self, followed: Followed) -> None:
         self._followed = followed
         self._client = reading_client(followed.bootstrap, followed.limits.fetch)
         self._unread = UnreadRanges(_starts(self._client, followed))
+        self.topic_ids = self._client.view.topic_ids(followed.topics)
         self._condition = threading.Condition()
         self._is_wanted = False
         self._is_closed = False
@@ -138,14 +142,37 @@ class TopicFollower:
                 key = TopicPartition(topic, one.partition)
                 if key not in known:
                     self._unread.add(key)
-        ends = yield from list_offsets(
-            client,
-            dict.fromkeys(self._unread.partitions, LATEST),
-            isolation_level=followed.limits.fetch.isolation_level,
-        )
+        ends = yield from self._look_up()
+        if any(not self._unread.has_end(key, end) for key, end in ends.items()):
+            yield from wait(client.refresh())
+            if self._check_topics():
+                ends = yield from self._look_up()
         for key, end in ends.items():
-            if self._unread.reach(key, end.offset):
-                self._lost(key, end.offset)
+            if self._unread.reach(key, end):
+                self._lost(key, end)
+
+    def _look_up(self) -> Steps[dict[TopicPartition, int]]:
+        ends = yield from list_offsets(
+            self._client,
+            dict.fromkeys(self._unread.partitions, LATEST),
+            isolation_level=self._followed.limits.fetch.isolation_level,
+        )
+        return {key: end.offset for key, end in ends.items()}
+
+    def _check_topics(self) -> bool:
+        """Start recreated topics at their beginning, or raise DataLoss; whether there are any."""
+        ids = self._client.view.topic_ids(self._followed.topics)
+        anew = recreated_topics(self.topic_ids, ids)
+        for topic in anew:
+            text = f"topic {topic!r} was deleted and recreated while it was read"
+            if self._followed.limits.fail_on_data_loss:
+                raise DataLoss(f"{text}. {self._followed.limits.data_loss_remedy}")
+            logger.warning("%s; reading continues with the new one", text)
+            for key in self._unread.partitions:
+                if key.topic == topic:
+                    self._unread.go_back(key, 0)
+        self.topic_ids = {**self.topic_ids, **ids}
+        return bool(anew)
 
     def _lost(self, key: TopicPartition, end: int) -> None:
         text = f"the log of {key} ends at {end}, below the offset that was read"

@@ -36,6 +36,10 @@ class UnreadRanges:
         self._ends[partition] = end
         return max(0, self._positions[partition] - end)
 
+    def has_end(self, partition: TopicPartition, end: int) -> bool:
+        """Whether this is its log end offset as it is known."""
+        return self._ends[partition] == end
+
     def go_back(self, partition: TopicPartition, offset: int) -> None:
         """Reset the position: the log was truncated to `offset`."""
         self._positions[partition] = offset

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -31,6 +31,7 @@ import pyarrow as pa
 from ...clients.security.security_options import SecurityOptions, given_security
 from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.cluster_client import ClusterClient
+from ...protocol.topic_partition import TopicPartition
 from ..ranges.partition_range import DataLoss, PartitionRange, recreated_topics
 from ..ranges.range_reader import RangeReader
 from ..ranges.read_arguments import read_limits, servers_of, topic_names
@@ -66,7 +67,8 @@ class TopicDataset(_Base):
         start_offset, end_offset: as in `read_topic`: an offset, a datetime, "earliest", "latest",
             or {topic: {partition: one of these}}. Looked up once, here: where several ranks
             make a dataset each, give all of them the same end.
-        follow: continue with new records, forever. Shards have whole partitions then.
+        follow: continue with new records, forever. Shards have whole partitions then. Partitions
+            that are added to the topics are read from their beginning.
         columns: of offset, key, value, topic, partition, timestamp, timestamp_type, headers.
         value_decoder, value_schema, schema_registry: as in `read_topic`, but for "arrow".
         batch_size: rows in a batch; None: one row at a time, as a dict.
@@ -153,6 +155,7 @@ class TopicDataset(_Base):
             client, names, start_offset, end_offset, self._limits, keep_empty=follow
         )
         self._topic_ids = client.run(_topic_ids(client, names), TIMEOUT_MS)
+        self._added = 0  # of the ranges: partitions that came later, with follow
         self._epoch = 0
         self._next_window = ShardPosition(block=-1)
         self._loaded: Mapping[str, Any] | None = None
@@ -194,6 +197,7 @@ class TopicDataset(_Base):
                 "offsets are those of the former topic: start without the state"
             )
         self._ranges = [PartitionRange(*one) for one in state["ranges"]]
+        self._added = state.get("added", 0)
         self._epoch = state["epoch"]
         self._loaded = dict(state)
         self._state = None
@@ -212,6 +216,7 @@ class TopicDataset(_Base):
             "topics": list(self._topics),
             "topic_ids": dict(self._topic_ids),
             "ranges": [list(one) for one in self._ranges],
+            "added": self._added,
             "shard": list(shard),
             "epoch": self._epoch,
             "position": [position.block, position.offset, position.window, position.index],
@@ -295,7 +300,7 @@ class TopicDataset(_Base):
             rest[0] = rest[0]._replace(start=min(position.offset, rest[0].end))
         load_kernels(sum(one.size for one in rest))
         client = reading_client(self._bootstrap, self._limits.fetch)
-        with RangeReader(client, self._limits) as reader:
+        with RangeReader(client, self._limits, topic_ids=self._topic_ids) as reader:
             tables = self._tables(reader, rest, position.block)
             if self._shuffle_window:
                 yield from self._windows(tables, position, marks)
@@ -359,19 +364,26 @@ class TopicDataset(_Base):
 
     def _followed(self, shard: ReadShard, marks: RowMarks) -> Iterator[pa.Table]:
         """Tables of new records, forever. Blocks in `marks` are numbers of partitions."""
-        mine = places_of(len(self._ranges), shard)
-        if len(self._ranges) < shard.total:
+        first = len(self._ranges) - self._added
+        if first < shard.total:
             raise ValueError(
-                f"{len(self._ranges)} partitions are too few for {shard.total} ranks x workers: "
+                f"{first} partitions are too few for {shard.total} ranks x workers: "
                 "with follow=True each needs at least one"
             )
         client = reading_client(self._bootstrap, self._limits.fetch)
-        positions = {place: self._ranges[place].start for place in mine}
+        positions: dict[int, int] = {}
         while True:
             found = {
                 one.topic_partition: one.end
                 for one in resolve_ranges(client, self._topics, "earliest", "latest", self._limits)
             }
+            if anew := recreated_topics(self._topic_ids, client.view.topic_ids(self._topics)):
+                raise DataLoss(
+                    f"topic {anew[0]!r} was deleted and recreated: make the dataset again"
+                )
+            self._add_partitions(found)
+            for place in [*places_of(first, shard), *self._added_places(first, shard)]:
+                positions.setdefault(place, self._ranges[place].start)
             any_came = False
             for place, start in positions.items():
                 one = self._ranges[place]
@@ -379,7 +391,7 @@ class TopicDataset(_Base):
                 if end <= start:
                     continue
                 load_kernels(end - start)
-                with RangeReader(client, self._limits) as reader:
+                with RangeReader(client, self._limits, topic_ids=self._topic_ids) as reader:
                     part = one._replace(start=start, end=end)
                     for _, offsets, table in self._tables(reader, [part], place):
                         marks.add(place, offsets)
@@ -388,6 +400,21 @@ class TopicDataset(_Base):
                 any_came = True
             if not any_came:
                 time.sleep(FOLLOW_S)
+
+    def _add_partitions(self, found: Iterable[TopicPartition]) -> None:
+        """Add partitions that were added to the topics. They are read from their beginning."""
+        known = {one.topic_partition for one in self._ranges}
+        for key in sorted(set(found) - known):
+            self._ranges.append(PartitionRange(*key, 0, 0))
+            self._added += 1
+
+    def _added_places(self, first: int, shard: ReadShard) -> Iterator[int]:
+        """Places of added partitions of a shard, by their numbers: shards see them at different
+        times, and so in different orders.
+        """
+        for place in range(first, len(self._ranges)):
+            if self._ranges[place].partition % shard.total == shard.number:
+                yield place
 
 
 def _first_rows(tables: deque[pa.Table], count: int) -> pa.Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import bradbury
-from bradbury.pipelines.ranges.partition_range import PartitionRange
+from bradbury.pipelines.ranges.partition_range import DataLoss, PartitionRange
 from bradbury.pipelines.ranges.read_arguments import read_limits
 from bradbury.pipelines.ray_data.topic_follower import Followed, TopicFollower
 from bradbury.protocol.errors import ConnectionFailed, KafkaError
@@ -25,12 +25,14 @@ def broker(tmp_path: Path) -> Iterator[bradbury.LocalCluster]:
         yield cluster
 
 
-def follower(broker: bradbury.LocalCluster, poll_timeout_ms: int) -> TopicFollower:
+def follower(
+    broker: bradbury.LocalCluster, poll_timeout_ms: int, *, fail_on_data_loss: bool = True
+) -> TopicFollower:
     limits = read_limits(
         "read_committed",
         f"follower-{poll_timeout_ms}",
         poll_timeout_ms=poll_timeout_ms,
-        fail_on_data_loss=True,
+        fail_on_data_loss=fail_on_data_loss,
     )
     return TopicFollower(
         Followed(
@@ -87,4 +89,24 @@ def test_it_ends_with_the_reason_when_they_stay_away(broker: bradbury.LocalClust
     broker.stop_node(0)
     with pytest.raises((ConnectionFailed, KafkaError)):
         piece_of(following)
+    following.close()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_that_is_recreated_is_not_read_on_by_its_old_offsets(
+    broker: bradbury.LocalCluster, *, fails: bool
+) -> None:
+    send(broker, 3)
+    following = follower(broker, poll_timeout_ms=600_000, fail_on_data_loss=fails)
+    assert piece_of(following) == [PartitionRange("t", 0, 0, 3)]
+    with broker.admin() as admin:
+        admin.delete_topic("t")
+        admin.create_topic("t", 1)
+    send(broker, 5)
+    following.want()
+    if fails:
+        with pytest.raises(DataLoss, match="'t' was deleted and recreated while it was read"):
+            until(lambda: following.has_piece)
+    else:
+        assert piece_of(following) == [PartitionRange("t", 0, 0, 5)]
     following.close()
