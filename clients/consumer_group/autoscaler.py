@@ -79,6 +79,8 @@ class Autoscaler:
                 self._resize(group, admin)
             except (KafkaError, ConnectionFailed) as error:
                 logger.warning("group %s: its lag cannot be read: %s", group.group, error)
+            except Exception:  # of Ray, say; without this thread nothing would be resized any more
+                logger.exception("group %s: it was not resized", group.group)
             del group
         if admin is not None:
             admin.close()

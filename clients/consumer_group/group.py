@@ -34,12 +34,13 @@ from .autoscaler import Autoscaler
 from .group_arguments import (
     check_consumer_options,
     check_exactly_once,
+    check_no_scaling,
     check_sizes,
     connection_options,
     partitions_of,
     topics_of,
 )
-from .lag_scaling import ScalingConfig
+from .lag_scaling import DOWNSCALE_DELAY_S, UPSCALE_DELAY_S, ScalingConfig
 from .members import Members, WorkerMember
 from .processing.batch import Order
 from .processing.function import BatchFormat, Function
@@ -105,8 +106,8 @@ class ConsumerGroup:
         max_actors: int | None = None,
         target_lag: int | None = None,
         target_lag_s: float | None = None,
-        upscale_delay_s: float = 2.0,
-        downscale_delay_s: float = 60.0,
+        upscale_delay_s: float = UPSCALE_DELAY_S,
+        downscale_delay_s: float = DOWNSCALE_DELAY_S,
         workers: int = 0,
         guarantee: Guarantee = "at_least_once",
         exactly_once: bool = False,
@@ -154,8 +155,16 @@ class ConsumerGroup:
             )
             cooperative = {"partition_assignment_strategy": "cooperative-sticky"}
             consumer_options = {**cooperative, **consumer_options}
-        elif target_lag is not None or target_lag_s is not None or min_actors != 1:
-            raise InvalidConfig("min_actors, target_lag and target_lag_s need max_actors")
+            check_sizes(max_actors, workers)
+        else:
+            check_no_scaling(
+                min_actors, target_lag, target_lag_s, (upscale_delay_s, downscale_delay_s)
+            )
+        if worker_options and not workers:
+            raise InvalidConfig(
+                "worker_options are for workers: give their number, or use actor_options for the "
+                "members"
+            )
         if actors is None:
             actors = min_actors
         check_sizes(actors, workers)

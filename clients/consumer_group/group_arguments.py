@@ -13,6 +13,7 @@ from ..admin.admin import Admin
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
 from ..security.security_options import NAMES, refuse_secrets_for_actors, security_of
+from .lag_scaling import DOWNSCALE_DELAY_S, UPSCALE_DELAY_S
 
 _SET_BY_GROUP: Final = frozenset(
     {
@@ -55,6 +56,21 @@ def check_sizes(actors: int, workers: int) -> None:
     if workers and workers < actors:
         raise InvalidConfig(
             f"workers={workers}: use at least one for each of {actors} actors, or 0"
+        )
+
+
+def check_no_scaling(
+    min_actors: int,
+    target_lag: int | None,
+    target_lag_s: float | None,
+    delays: tuple[float, float],
+) -> None:
+    """Check that nothing is given that has no effect without a maximum of members."""
+    usual = (1, None, None, (UPSCALE_DELAY_S, DOWNSCALE_DELAY_S))
+    if (min_actors, target_lag, target_lag_s, delays) != usual:
+        raise InvalidConfig(
+            "min_actors, target_lag, target_lag_s, upscale_delay_s and downscale_delay_s need "
+            "max_actors"
         )
 
 

@@ -19,6 +19,8 @@ from typing import Final, NamedTuple
 
 from ...protocol.errors import InvalidConfig
 
+UPSCALE_DELAY_S: Final = 2.0
+DOWNSCALE_DELAY_S: Final = 60.0
 MAX_GROWTH: Final = 2
 """Maximum growth factor per step by age, as the age after the step is not known."""
 

@@ -11,6 +11,7 @@ from ...clients.consumer_group.group_arguments import (
     connection_options,
     topics_of,
 )
+from ...clients.consumer_group.lag_scaling import DOWNSCALE_DELAY_S, UPSCALE_DELAY_S
 from ...clients.consumer_group.processing.function import BatchFormat, Function
 from ...clients.consumer_group.processing.member_config import MemberConfig
 from ...discovery.ray_connection import join_for_clients
@@ -43,8 +44,8 @@ def serve_topic(
     max_replicas: int | None = None,
     target_lag: int | None = None,
     target_lag_s: float | None = None,
-    upscale_delay_s: float = 2.0,
-    downscale_delay_s: float = 60.0,
+    upscale_delay_s: float = UPSCALE_DELAY_S,
+    downscale_delay_s: float = DOWNSCALE_DELAY_S,
     max_attempts: int = 3,
     retry_exceptions: bool = False,
     revoke_timeout_ms: int = 10_000,
@@ -134,8 +135,11 @@ def serve_topic(
         "graceful_shutdown_wait_loop_s": 0.0,
     }
     if max_replicas is None:
-        if target_lag is not None or target_lag_s is not None:
-            raise InvalidConfig("target_lag and target_lag_s need max_replicas")
+        usual = (None, None, UPSCALE_DELAY_S, DOWNSCALE_DELAY_S)
+        if (target_lag, target_lag_s, upscale_delay_s, downscale_delay_s) != usual:
+            raise InvalidConfig(
+                "target_lag, target_lag_s, upscale_delay_s and downscale_delay_s need max_replicas"
+            )
         options["num_replicas"] = min_replicas
     else:
         arguments: dict[str, Any] = {
