@@ -28,9 +28,8 @@ import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
-from math import ceil
 from typing import Any, Final, TypeVar, Unpack
 from weakref import WeakValueDictionary
 
@@ -47,6 +46,7 @@ from ..security.security_options import (
     given_security,
     refuse_secrets_for_actors,
 )
+from ..wire.offset_lookup import timestamp_of
 from .async_puts import AsyncPuts
 from .frames.item_codec import MAX_RECORD_BYTES, decode_items, encode_items
 from .frames.queue_frames import FrameKind
@@ -494,8 +494,7 @@ def _letters(row: Mapping[str, Any]) -> list[DeadLetter]:
 def _replay_start(start: str | int | datetime) -> str:
     """Start of a replay, as the actor reads it."""
     if isinstance(start, datetime):
-        moment = start if start.tzinfo else start.replace(tzinfo=UTC)
-        return f"time:{ceil(moment.timestamp() * 1000)}"
+        return f"time:{timestamp_of(start)}"
     if isinstance(start, int) and not isinstance(start, bool):
         return f"offset:{start}"
     if start not in ("earliest", "latest"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from ...protocol.error_code import ErrorCode
@@ -23,6 +24,17 @@ from .connection import Address
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def timestamp_of(moment: datetime) -> int:
+    """First timestamp, ms since 1970, that is not before `moment`, which is UTC without a zone.
+
+    Exact: of times as seconds with a fraction every 150th is a millisecond off.
+    """
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 
 class OffsetAt(NamedTuple):

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.cluster_client import ClusterClient
-from ...clients.wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
+from ...clients.wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets, timestamp_of
 from ...protocol.errors import UnknownTopicOrPartition
 from ...protocol.topic_partition import TopicPartition
 from .partition_range import DataLoss, PartitionRange, ReadLimits
@@ -113,7 +113,7 @@ def _offsets(
     client: ClusterClient, given: Mapping[TopicPartition, One], edges: _Edges
 ) -> Steps[dict[TopicPartition, int]]:
     """Resolved offsets; for a time after the last record, the log end offset."""
-    times = {key: _milliseconds(one) for key, one in given.items() if isinstance(one, datetime)}
+    times = {key: timestamp_of(one) for key, one in given.items() if isinstance(one, datetime)}
     found: Mapping[TopicPartition, OffsetAt] = {}
     if times:
         found = yield from list_offsets(client, times)
@@ -173,12 +173,6 @@ def _check_one(given: object, name: str, usual: str) -> None:
     if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
         return
     raise ValueError(f"{name} is {given!r}; use an offset, a datetime or {usual!r}")
-
-
-def _milliseconds(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
 
 
 def split_ranges(ranges: Sequence[PartitionRange], count: int) -> list[PartitionRange]:

@@ -288,7 +288,12 @@ def _headers(headers: Any) -> HeaderColumns | None:
     if array.null_count == len(array):
         return None
     if array.type != HEADERS_TYPE:
-        array = array.cast(HEADERS_TYPE)
+        try:
+            array = array.cast(HEADERS_TYPE)
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            raise ValueError(
+                f"headers are map<string, binary> or {HEADERS_TYPE}, not {array.type}"
+            ) from None
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     ends = np.zeros(len(array) + 1, np.int32)
     np.cumsum(lengths, out=ends[1:])

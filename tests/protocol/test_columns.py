@@ -429,3 +429,8 @@ def test_arrays_leave_headers_long_keys_and_batches_of_few_to_the_plain_loops() 
     assert encode(record_columns(None, values, 0, headers), rows, **limits) is None
     assert hash_keys(pa.array([b"k" * columns_arrays_encode.LONGEST_KEY])) is not None
     assert hash_keys(pa.array([b"k" * (columns_arrays_encode.LONGEST_KEY + 1)])) is None
+
+
+def test_headers_of_another_type_are_named() -> None:
+    with pytest.raises(ValueError, match=r"headers are map<string, binary> or .*, not struct<a"):
+        record_columns(None, pa.array([b"v"]), 0, pa.array([{"a": b"1"}]))

@@ -13,10 +13,11 @@ import difflib
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, TypeVar
 
 from ....clients.security.security_options import NAMES, ClientSecurity
+from ....clients.wire.offset_lookup import timestamp_of
 from ....protocol.errors import InvalidConfig
 
 T = TypeVar("T")
@@ -298,8 +299,7 @@ def time_ms(text: str, shown: str, now_ms: int) -> int:
         if text.strip().lstrip("-").isdecimal():
             time_is_ms = int(text)
         else:
-            time = datetime.fromisoformat(text.strip())
-            time_is_ms = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+            time_is_ms = timestamp_of(datetime.fromisoformat(text.strip()))
     except ValueError:
         raise ValueError(
             f"option '{shown}' must be milliseconds since 1970, a time such as "
