@@ -1,9 +1,9 @@
 """Sharding of records among ranks and workers.
 
-Partitions are split into blocks of `block_size` offsets. The blocks of all partitions form one
-sequence, the first ones of each, then the second ones, and shard k of n has every n-th block of it.
-So shards are about equal, whatever the number of partitions, and what a shard reads depends on
-starts, ends, k and n alone.
+Partitions are split into blocks of `block_size` offsets, whose bounds are multiples of it. Of n
+shards the blocks of a partition go to one after the other, and each partition begins with another
+one. So shards are about equal, whatever the number of partitions, and a block has the same shard
+whatever starts and ends are: ranks that looked them up at different times have no record twice.
 
 Pure.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -30,14 +31,18 @@ class ReadShard(NamedTuple):
 def blocks_of(
     ranges: Sequence[PartitionRange], shard: ReadShard, block_size: int = BLOCK_SIZE
 ) -> list[PartitionRange]:
-    """Blocks of one shard, in order."""
-    keyed = [
-        (number, place, one._replace(start=start, end=min(start + block_size, one.end)))
-        for place, one in enumerate(ranges)
-        for number, start in enumerate(range(one.start, one.end, block_size))
-    ]
+    """Blocks of one shard, in order: the first ones of each partition, then the second ones."""
+    keyed = []
+    for place, one in enumerate(ranges):
+        first = one.start // block_size
+        shard_of_first = (zlib.crc32(one.topic.encode()) + one.partition + first) % shard.total
+        own_first = first + (shard.number - shard_of_first) % shard.total
+        for number in range(own_first, -(-one.end // block_size), shard.total):
+            start, end = number * block_size, (number + 1) * block_size
+            block = one._replace(start=max(start, one.start), end=min(end, one.end))
+            keyed.append((number - first, place, block))
     keyed.sort(key=lambda each: each[:2])
-    return [block for _, _, block in keyed[shard.number :: shard.total]]
+    return [block for _, _, block in keyed]
 
 
 def places_of(partitions: int, shard: ReadShard) -> list[int]:

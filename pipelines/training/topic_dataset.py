@@ -19,6 +19,7 @@ works without, too.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,7 +52,9 @@ else:
     except ImportError:
         _Base = object
 
-VERSION: Final = 1
+logger = logging.getLogger(__name__)
+
+VERSION: Final = 2
 ROWS_AT_ONCE: Final = 1_024
 """Rows taken from the table at once if rows are handed out one by one."""
 FOLLOW_S: Final = 0.1
@@ -66,7 +69,7 @@ class TopicDataset(_Base):
         topics: one name, or several.
         start_offset, end_offset: as in `read_topic`: an offset, a datetime, "earliest", "latest",
             or {topic: {partition: one of these}}. Looked up once, here: where several ranks
-            make a dataset each, give all of them the same end.
+            make a dataset each, give all of them the same end, or none may have the last records.
         follow: continue with new records, forever. Shards have whole partitions then. Partitions
             that are added to the topics are read from their beginning.
         columns: of offset, key, value, topic, partition, timestamp, timestamp_type, headers.
@@ -156,6 +159,12 @@ class TopicDataset(_Base):
         )
         self._topic_ids = client.run(_topic_ids(client, names), TIMEOUT_MS)
         self._added = 0  # of the ranges: partitions that came later, with follow
+        if self._rank.total > 1 and end_offset == "latest" and not follow:
+            logger.warning(
+                "each of %d ranks looks up the end by itself: without the same end_offset for all "
+                "of them some of the last records may be nobody's",
+                self._rank.total,
+            )
         self._epoch = 0
         self._next_window = ShardPosition(block=-1)
         self._loaded: Mapping[str, Any] | None = None
