@@ -245,7 +245,8 @@ class Queue:
             timeout = 0.0
         key, value = encode_items(items)
         if self.maxsize > 0:
-            return self._connected().put(value, len(items), timeout)
+            connection = self._connected()
+            return connection.ask(FrameKind.PUT, value, count=len(items), timeout_s=timeout)
         self._connected()
         return _producer(self._brokers).send(self._name, value, key, partition=0)
 

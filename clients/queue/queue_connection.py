@@ -106,10 +106,6 @@ class QueueConnection:
 
     # --- from the application ----------------------------------------------------------------
 
-    def connect(self) -> QueueAddress:
-        """Connect if needed; return the actor's address, with the settings of the queue."""
-        return self._connected()
-
     def pop(self) -> tuple[bool, Any]:
         """Return (True, next prefetched item), or (False, None). Raises errors of unpickling."""
         with self._lock:
@@ -123,7 +119,7 @@ class QueueConnection:
 
     def fetch(self, least: int, timeout_s: float | None) -> Future[None]:
         """Request items; the future is done when there are items to pop. It raises Empty."""
-        address = self._connected()
+        address = self.connect()
         with self._lock:
             most = self._prefetched.next_size(time.monotonic(), is_bounded=address.is_bounded)
             body = _take(least, max(least, most), timeout_s, exact=False, hand_out=False)
@@ -131,31 +127,30 @@ class QueueConnection:
 
     def receive(self, least: int, most: int, timeout_s: float | None) -> Future[list[ReceivedItem]]:
         """Receive items that have to be acknowledged. Raises Empty."""
-        self._connected()
+        self.connect()
         with self._lock:
             if self.ahead:  # they come before later ones
                 self._return(0)
             body = _take(least, most, timeout_s, exact=True, hand_out=True)
             return self._request(FrameKind.TAKE, body, hand_out=True)
 
-    def put(self, value: bytes, count: int, timeout_s: float | None) -> Future[int]:
-        """Put `count` items, encoded as `value`, where there is a maxsize. Raises Full, KafkaError.
+    def ask(
+        self, kind: FrameKind, body: bytes = b"", *, count: int = 0, timeout_s: float | None = None
+    ) -> Future[int]:
+        """Send SIZE, REPLAY, or PUT of `count` items where there is a maxsize; return the answer.
 
-        It is sent again to the next actor, which recognizes it if it is in the log.
+        A PUT is sent again to the next actor, which recognizes it if it is in the log.
+        Raises Full (PUT), KafkaError.
         """
-        self._connected()
+        self.connect()
         with self._lock:
+            if kind != FrameKind.PUT:
+                return self._request(kind, body)
             self._check_open()
             self._report()
-            data, answer = self._requests.open_put(value, count, _ms(timeout_s))
+            data, answer = self._requests.open_put(body, count, _ms(timeout_s))
             self._send(data)
             return answer
-
-    def ask(self, kind: FrameKind, body: bytes = b"") -> Future[int]:
-        """Send SIZE or REPLAY; return the actor's answer. Raises KafkaError."""
-        self._connected()
-        with self._lock:
-            return self._request(kind, body)
 
     def settle(self, pieces: Sequence[Piece]) -> None:
         """Report items as consumed, without waiting; a lost report is repeated."""
@@ -247,7 +242,7 @@ class QueueConnection:
         return answer
 
     def _check_open(self) -> None:
-        """Raise ConnectionFailed if nobody is to answer: the queue has ended since `_connected`."""
+        """Raise ConnectionFailed if nobody is to answer: the queue has ended since `connect`."""
         if self._closed or self._address is None:
             raise ConnectionFailed("the queue is closed")
 
@@ -258,7 +253,8 @@ class QueueConnection:
 
     # --- connecting --------------------------------------------------------------------------
 
-    def _connected(self) -> QueueAddress:
+    def connect(self) -> QueueAddress:
+        """Connect if needed; return the actor's address, with the settings of the queue."""
         if self._closed:
             raise ConnectionFailed("the queue is closed")
         address = self._address

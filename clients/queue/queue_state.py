@@ -64,7 +64,11 @@ class _Run:
 
 
 class QueueState:
-    """State of one queue, held by its actor."""
+    """State of one queue, held by its actor.
+
+    ready_bytes: bytes of the values in memory. wanted: items that a process takes at once, which
+    are loaded whatever their size, up to MAX_BATCH_BYTES.
+    """
 
     def __init__(
         self,
@@ -90,10 +94,10 @@ class QueueState:
             for offset, first, last, count in position.deliveries
             for index in range(first, last)
         }
-        self._ready_bytes = 0
+        self.ready_bytes = 0
         self._ready_items = 0
         self._backlog_items = 0
-        self._wanted = 0
+        self.wanted = 0
         self._prefetched: dict[bytes, int] = {}
 
     # --- from the log ------------------------------------------------------------------------
@@ -103,7 +107,7 @@ class QueueState:
         if offset < self._next_offset:
             return
         self._next_offset = offset + 1
-        if self._backlog or self._ready_bytes > self._max_ready_bytes:
+        if self._backlog or self.ready_bytes > self._max_ready_bytes:
             left = self._consumed.left(offset, total)
             self._add_to_backlog(offset, sum(last - first for first, last in left))
             return
@@ -331,24 +335,11 @@ class QueueState:
         """Next offset of the log to add."""
         return self._next_offset
 
-    def want(self, items: int) -> bool:
-        """Want so many in memory, up to MAX_BATCH_BYTES; return whether more will come."""
-        self._wanted = items
-        return self.has(items) and self._ready_items < items and not self._is_batch_full
-
-    def has(self, items: int) -> bool:
-        """Whether there are so many, also without values in memory."""
-        return items <= self._ready_items + self._backlog_items
-
-    @property
-    def _is_batch_full(self) -> bool:
-        return self._ready_bytes > MAX_BATCH_BYTES
-
     @property
     def backlog_start(self) -> int | None:
         """Offset to read values of the backlog from; None: no backlog, or no room for it."""
-        is_enough = self._ready_items >= self._wanted or self._is_batch_full
-        if not self._backlog or (is_enough and self._ready_bytes > self._max_ready_bytes // 2):
+        is_enough = self._ready_items >= self.wanted or self.ready_bytes > MAX_BATCH_BYTES
+        if not self._backlog or (is_enough and self.ready_bytes > self._max_ready_bytes // 2):
             return None
         return self._backlog[0].first_offset
 
@@ -413,7 +404,7 @@ class QueueState:
 
     def _count_ready(self, entry: QueueEntry, sign: int) -> None:
         self._ready_items += sign * entry.count
-        self._ready_bytes += sign * len(entry.value) * entry.count // max(1, entry.total)
+        self.ready_bytes += sign * len(entry.value) * entry.count // max(1, entry.total)
 
     def _cut(self, owner: bytes, piece: Piece) -> list[QueueEntry]:
         """Remove the piece from what `owner` has, and return the entries."""

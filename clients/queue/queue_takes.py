@@ -115,15 +115,25 @@ class QueueTakes:
         await self._catch_up()
         if not self._give(taker, taker.most):
             await self._recall_for(taker.process, taker.least)
-            while self._state().want(taker.least):  # of those that are counted alone
-                await asyncio.sleep(LOAD_S)
-            self._state().want(0)
+            is_too_large = await self._load(taker.least)
             if self._give(taker, taker.most):
                 return
-            if self._state().has(taker.least):
+            if is_too_large:
                 taker.process.send(FrameKind.ERROR, taker.number, TOO_LARGE.encode())
             else:
                 taker.process.send(FrameKind.EMPTY, taker.number)
+
+    async def _load(self, items: int) -> bool:
+        """Have so many in memory, if there are; return whether they are too large together."""
+        state = self._state()
+        while state.ready < items <= state.size:
+            state.wanted = items
+            if state.backlog_start is None:  # delayed ones are missing, or all are too large
+                break
+            await asyncio.sleep(LOAD_S)
+            state = self._state()
+        state.wanted = 0
+        return state.ready < items <= state.size and state.ready_bytes > MAX_BATCH_BYTES
 
     def _timed_out(self, taker: _Taker) -> None:
         if taker in self._waiting:

@@ -88,7 +88,8 @@ def test_a_large_put_leaves_while_the_actor_only_writes(listener: socket.socket)
     actor.start()
     received = [connection.receive(1, 1, 30.0) for _ in range(3)]
     put = threading.Thread(
-        target=lambda: done.append(connection.put(LARGE, 1, None).result(30)), daemon=True
+        target=lambda: done.append(connection.ask(FrameKind.PUT, LARGE, count=1).result(30)),
+        daemon=True,
     )
     done: list[int] = []
     put.start()
@@ -108,11 +109,11 @@ def test_a_call_that_begins_while_the_queue_ends_does_not_wait(
     connection = connection_to(listener)
     address = connection.connect()
     connection.close()
-    monkeypatch.setattr(connection, "_connected", lambda: address)
+    monkeypatch.setattr(connection, "connect", lambda: address)
     for call in (
         lambda: connection.fetch(1, None),
         lambda: connection.receive(1, 1, None),
-        lambda: connection.put(b"", 1, None),
+        lambda: connection.ask(FrameKind.PUT, b"", count=1),
         lambda: connection.ask(FrameKind.SIZE),
     ):
         with pytest.raises(ConnectionFailed, match="the queue is closed"):

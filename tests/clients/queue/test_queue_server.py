@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -125,6 +126,12 @@ def serve(brokers: QueueBrokers, name: str) -> Iterator[Serve]:
             actor.die()
 
 
+def put(connection: QueueConnection, item: object, timeout_s: float | None = None) -> Future[int]:
+    """Put an item where there is a maxsize."""
+    value = encode_items([item])[1]
+    return connection.ask(FrameKind.PUT, value, count=1, timeout_s=timeout_s)
+
+
 def items_of(connection: QueueConnection) -> list[Any]:
     """Items, until there is none."""
     items = []
@@ -142,11 +149,11 @@ def items_of(connection: QueueConnection) -> list[Any]:
 def test_a_put_whose_answer_dies_with_the_actor_is_in_the_queue_once(serve: Serve) -> None:
     actors = [serve(SilentLog, maxsize=9)]
     connection = QueueConnection(lambda: actors[-1].address)
-    put = connection.put(encode_items(["a"])[1], 1, None)
+    answer = put(connection, "a")
     assert SilentLog.written.wait(WAIT_S)
     actors[0].die()
     actors.append(serve(maxsize=9, follows_another=True))
-    put.result(WAIT_S)
+    answer.result(WAIT_S)
     assert items_of(connection) == ["a"]
     connection.close()
 
@@ -155,7 +162,7 @@ def test_a_put_is_in_the_queue_once_when_only_its_connection_is_lost(serve: Serv
     actor = serve(maxsize=1)
     connection = QueueConnection(lambda: actor.address)
     for item in ("a", "b", "c"):
-        connection.put(encode_items([item])[1], 1, None)
+        put(connection, item)
     connection.ask(FrameKind.SIZE).result(WAIT_S)  # the actor has the puts: two wait for room
     actor.cut()
     connection.ask(FrameKind.SIZE).result(WAIT_S)
@@ -185,7 +192,7 @@ def test_a_full_queue_is_full_from_the_first_moment_on(
     actor = serve(SlowLog, maxsize=1)
     connection = QueueConnection(lambda: actor.address)
     with pytest.raises(Full):
-        connection.put(encode_items(["more"])[1], 1, 0.0).result(WAIT_S)
+        put(connection, "more", 0.0).result(WAIT_S)
     connection.close()
 
 
