@@ -175,6 +175,24 @@ def _check_one(given: object, name: str, usual: str) -> None:
     raise ValueError(f"{name} is {given!r}; use an offset, a datetime or {usual!r}")
 
 
+def ranges_since(
+    client: ClusterClient, ranges: Sequence[PartitionRange], timestamp: int
+) -> list[PartitionRange]:
+    """What is left of ranges from the first record of its partition with this timestamp, or a later
+    one, on.
+
+    Raises KafkaError, ConnectionFailed.
+    """
+    wanted = {one.topic_partition: timestamp for one in ranges}
+    found = client.run(list_offsets(client, wanted), _TIMEOUT_MS)
+    left = []
+    for one in ranges:
+        first = found[one.topic_partition].offset
+        if 0 <= first < one.end:
+            left.append(one._replace(start=max(one.start, first)))
+    return left
+
+
 def split_ranges(ranges: Sequence[PartitionRange], count: int) -> list[PartitionRange]:
     """Split ranges into about `count` ranges of about equal size; ranges are never joined.
 

@@ -4,7 +4,9 @@
 
 Ray pushes a filter that follows the read down to the source, which then applies all of it to the
 rows. Before that, the parts of a conjunction that compare `topic`, `partition` or `offset` with a
-constant exclude ranges, or parts of them, that have no such row. Other expressions narrow nothing.
+constant exclude ranges, or parts of them, that have no such row. A least `timestamp` excludes what
+is before the first record that has it, which brokers look up; later ones may come in any order, so
+a greatest one excludes nothing. Other expressions narrow nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +35,19 @@ def narrowed(ranges: Iterable[PartitionRange], predicate: Expr) -> list[Partitio
             piece for one in left if (piece := _narrow(one, name, operation, value)) is not None
         ]
     return left
+
+
+def least_timestamp(predicate: Expr) -> int | None:
+    """Lowest timestamp of rows for which `predicate` is true; None: any may be."""
+    bounds = [
+        value + (operation is Operation.GT)
+        for name, operation, value in _comparisons(predicate)
+        if name == "timestamp"
+        and operation in (Operation.EQ, Operation.GE, Operation.GT)
+        and isinstance(value, int)
+        and not isinstance(value, bool)
+    ]
+    return max(bounds, default=None)
 
 
 def columns_of(predicate: Expr) -> set[str]:

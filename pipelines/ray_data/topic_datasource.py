@@ -4,8 +4,8 @@ Invariants:
     Starts and ends are fixed when the Dataset is made: executed again, after a failure or a second
     time, it has the same records.
     A task outputs blocks as it reads: its memory is bounded by RangeReader, not by its ranges.
-    Columns that no downstream operator needs are not built; filters on topic, partition and offset
-    exclude ranges (range_predicate).
+    Columns that no downstream operator needs are not built; filters on topic, partition, offset and
+    timestamp exclude ranges (range_predicate).
 
 Source: ray/data/_internal/datasource/kafka_datasource.py (Ray 2.60).
 """
@@ -24,9 +24,9 @@ from ..ranges.partition_range import PartitionRange, ReadLimits
 from ..ranges.range_reader import RangeReader
 from ..ranges.reading_client import load_kernels, reading_client
 from ..ranges.topic_columns import SCHEMA, topic_table
-from ..ranges.topic_offsets import split_ranges
+from ..ranges.topic_offsets import ranges_since, split_ranges
 from ..ranges.value_decoder import ValueDecoder
-from .range_predicate import columns_of, narrowed
+from .range_predicate import columns_of, least_timestamp, narrowed
 
 ROWS_ALONE: Final = "__bsp_stub"
 """Column by which Ray counts the rows of a block without columns (its arrow_block)."""
@@ -93,7 +93,14 @@ class TopicDatasource(Datasource):
 
     def _selected(self) -> list[PartitionRange]:
         predicate = self.get_current_predicate()
-        return self._ranges if predicate is None else narrowed(self._ranges, predicate)
+        if predicate is None:
+            return self._ranges
+        ranges = narrowed(self._ranges, predicate)
+        timestamp = least_timestamp(predicate)
+        if timestamp is None or timestamp < 0 or not ranges:
+            return ranges
+        client = reading_client(self._read.bootstrap, self._read.limits.fetch)
+        return ranges_since(client, ranges, timestamp)
 
 
 def metadata_of(read: TopicRead, ranges: Sequence[PartitionRange]) -> BlockMetadata:

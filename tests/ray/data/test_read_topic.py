@@ -185,6 +185,10 @@ def test_columns_that_nobody_wants_are_not_built_and_filters_leave_out_ranges(
     ]
     statistics = chosen.materialize().stats()
     assert "ReadTopic" in statistics
+    late = bradbury.read_topic(filled, columns=["offset"]).filter(
+        expr=(col("timestamp") >= BEGIN_MS + 1_000 * (ROWS - 3)) & (col("partition") == 1)
+    )
+    assert sorted(row["offset"] for row in late.take_all()) == list(range(ROWS - 3, ROWS))
     by_value = bradbury.read_topic(filled).filter(expr=col("value") == b"number 17")
     assert [row["offset"] for row in by_value.take_all()] == [17] * PARTITIONS
 
