@@ -38,7 +38,7 @@ import ray
 from ...discovery.bootstrap import find_servers
 from ...discovery.ray_connection import join_for_clients
 from ...discovery.state_file import default_namespace
-from ...protocol.errors import ConnectionFailed
+from ...protocol.errors import ConnectionFailed, RequestTimedOut
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
 from ..security.security_options import (
@@ -69,6 +69,7 @@ LEASE_S: Final = 30.0
 MAX_DELIVERIES: Final = 5
 RETENTION_S: Final = 7 * 24 * 3600.0
 LINGER_MS: Final = 0
+LETTERS_S: Final = 60.0
 EXIT_GRACE_S: Final = 2.0
 """Seconds that the actor of a queue without a name may take to end when the interpreter ends."""
 
@@ -345,8 +346,12 @@ class Queue:
         self._connected().ask(FrameKind.REPLAY, body).result()
 
     def dead_letters(self) -> list[DeadLetter]:
-        """Items that were delivered `max_deliveries` times and not acknowledged."""
+        """Items that were delivered `max_deliveries` times and not acknowledged.
+
+        Raises RequestTimedOut: the brokers did not return all in LETTERS_S.
+        """
         letters: list[DeadLetter] = []
+        deadline = time.monotonic() + LETTERS_S
         topic = dead_letters_of(self._name)
         options = self._brokers.client_options
         with Consumer(**options, isolation_level="read_committed") as consumer:
@@ -354,9 +359,12 @@ class Queue:
             consumer.seek_to_beginning((topic, 0))
             (end,) = consumer.end_offsets((topic, 0)).values()
             while consumer.position((topic, 0)) < end:
-                table = consumer.poll(1_000)
-                if not len(table):
-                    break  # the log ends with a transaction marker
+                if time.monotonic() > deadline:
+                    raise RequestTimedOut(
+                        f"the dead letters of queue {self._name!r} were not read in "
+                        f"{LETTERS_S:.0f} s; are its brokers up?"
+                    )
+                table = consumer.poll(100)  # empty where the log ends with a transaction marker
                 for row in table.select(["key", "value", "headers"]).to_pylist():
                     letters += _letters(row)
         return letters

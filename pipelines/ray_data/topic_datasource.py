@@ -81,14 +81,17 @@ class TopicDatasource(Datasource):
         read, predicate = self._read, self.get_current_predicate()
         chosen = self._get_data_columns()
         columns = self._columns if chosen is None else chosen
+        pieces: list[list[PartitionRange]] = [
+            [one] for one in split_ranges(self._selected(), parallelism)
+        ]
         return [
             ReadTask(
-                RangesRead(read, (one,), tuple(columns), predicate),
-                metadata_of(read, [one]),
+                RangesRead(read, piece, tuple(columns), predicate),
+                metadata_of(read, piece),
                 schema=schema_of(read, columns),
                 per_task_row_limit=per_task_row_limit,
             )
-            for one in split_ranges(self._selected(), parallelism)
+            for piece in pieces or [[]]
         ]
 
     def _selected(self) -> list[PartitionRange]:
@@ -142,6 +145,10 @@ class RangesRead(Callable[[], Iterable[pa.Table]]):  # type: ignore[misc]
 
     def __call__(self) -> Iterator[pa.Table]:
         read, predicate = self._read, self._predicate
+        schema = schema_of(read, self._columns)
+        if not self._ranges and self._columns and schema is not None:
+            yield schema.empty_table()  # no records, but the columns that they would have
+            return
         needed = list(self._columns) or ["offset"]
         if predicate is not None:
             needed += sorted(columns_of(predicate).difference(needed))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from ...clients.producer.producer import Producer
 from ...clients.security.security_options import (
     NAMES,
     SecurityOptions,
+    check_names,
     given_security,
     security_of,
 )
@@ -24,6 +27,13 @@ if TYPE_CHECKING:
 
 GUARANTEES: Final = ("exactly-once", "at-least-once")
 ENCODERS: Final = ("raw", "arrow")
+WRITE_KAFKA: Final = {
+    "key_field": "use key, the name of a column",
+    "key_serializer": "keys are columns of bytes or text; map the rows before",
+    "value_serializer": "values are columns of bytes or text; map the rows before, or use "
+    "value_encoder='arrow'",
+}
+"""Arguments of Dataset.write_kafka that have another name, or none."""
 STREAM_BYTES: Final = 512 * 1024
 """Most bytes of an Arrow IPC stream: half of the default of max.message.bytes."""
 
@@ -81,10 +91,16 @@ def write_topic(
         RayDataMissing: the extra [data] is not installed.
     """
     require_ray_data()
+    import ray.data
+
     from .continuous_output import write_continuously
     from .continuous_read import continuous_source
     from .topic_datasink import TIMEOUT_MS, TopicDatasink, TopicWrite
 
+    for name in security.keys() & WRITE_KAFKA.keys():
+        raise TypeError(f"{name} is an argument of write_kafka; {WRITE_KAFKA[name]}")
+    if not isinstance(dataset, ray.data.Dataset):
+        raise TypeError(f"dataset is a {type(dataset).__name__}; use a ray.data.Dataset")
     if delivery_guarantee not in GUARANTEES:
         raise ValueError(
             f"delivery_guarantee is {delivery_guarantee!r}; use {' or '.join(GUARANTEES)}"
@@ -106,6 +122,7 @@ def write_topic(
     for name in ("transactional_id", "bootstrap"):
         if name in settings:
             raise ValueError(f"producer_config has {name}, which write_topic sets itself")
+    check_names(settings, Producer, inspect.signature(Producer).parameters)
     is_exactly_once = delivery_guarantee == "exactly-once"
     if is_exactly_once:
         settings["transaction_timeout_ms"] = transaction_timeout_ms

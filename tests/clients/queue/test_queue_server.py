@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import bradbury
+from bradbury.clients.consumer.poll_steps import EMPTY
 from bradbury.clients.queue.frames.item_codec import MAX_RECORD_BYTES, encode_items
 from bradbury.clients.queue.frames.queue_frames import FrameKind
+from bradbury.clients.queue.queue import Queue
 from bradbury.clients.queue.queue_brokers import QueueBrokers
 from bradbury.clients.queue.queue_connection import QueueAddress, QueueConnection
 from bradbury.clients.queue.queue_log import POLL_RECORDS, QueueLog, create_queue_topics
@@ -20,6 +22,7 @@ from bradbury.clients.queue.queue_server import QueueServer
 from bradbury.clients.queue.queue_state import MAX_READY_BYTES
 from bradbury.clients.queue.received_item import Empty, Full
 from bradbury.protocol.errors import MessageTooLarge
+from bradbury.tests.support.ray.ray_nodes import wait_for
 
 WAIT_S = 60
 HOST = "127.0.0.1"
@@ -49,17 +52,20 @@ class SlowLog(QueueLog):
 class Actor:
     """What serves a queue, in a thread in place of an actor's process."""
 
-    def __init__(self, log: QueueLog, *, maxsize: int = 0, follows_another: bool = False) -> None:
+    def __init__(
+        self,
+        log: QueueLog,
+        *,
+        maxsize: int = 0,
+        max_deliveries: int = 5,
+        follows_another: bool = False,
+    ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._log = log
-        self.server = self._run(self._start(maxsize, follows_another))
-
-    async def _start(self, maxsize: int, follows_another: bool) -> QueueServer:
-        server = QueueServer(self._log, maxsize=maxsize, lease_s=30.0, max_deliveries=5)
-        await server.start(HOST, follows_another=follows_another)
-        return server
+        self.server = QueueServer(log, maxsize=maxsize, lease_s=30.0, max_deliveries=max_deliveries)
+        self._run(self.server.start(HOST, follows_another=follows_another))
 
     @property
     def address(self) -> QueueAddress:
@@ -245,3 +251,28 @@ def test_a_batch_takes_what_another_process_holds_ahead(
 def test_what_is_too_large_says_where_it_belongs() -> None:
     with pytest.raises(MessageTooLarge, match=r"the item has .* its ObjectRef into the queue"):
         encode_items([b"x" * MAX_RECORD_BYTES])
+
+
+def test_dead_letters_are_read_to_the_end(
+    serve: Serve, brokers: QueueBrokers, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where brokers take longer for a record than a poll waits."""
+    actor = serve(maxsize=9, max_deliveries=1)
+    connection = QueueConnection(lambda: actor.address)
+    for item in range(3):
+        put(connection, item).result(WAIT_S)
+        (received,) = connection.receive(1, 1, WAIT_S).result(WAIT_S)
+        received.nack()
+    wait_for(lambda: not connection.ask(FrameKind.SIZE).result(WAIT_S))
+    queue = Queue.__new__(Queue)
+    queue._name, queue._brokers = name, brokers
+    wait_for(lambda: len(queue.dead_letters()) == 3)
+    polls = itertools.count()
+    ordinary = bradbury.Consumer.poll
+
+    def poll(consumer: bradbury.Consumer, timeout_ms: int) -> Any:
+        return ordinary(consumer, timeout_ms) if next(polls) % 2 else EMPTY
+
+    monkeypatch.setattr(bradbury.Consumer, "poll", poll)
+    assert [letter.item for letter in queue.dead_letters()] == [0, 1, 2]
+    connection.close()

@@ -42,13 +42,15 @@ def datasource(cluster: bradbury.LocalCluster) -> Iterator[TopicDatasource]:
         (2_000, ["timed-0[1, 4)"], [1, 2, 3]),
         (1_500, ["timed-0[1, 4)", "timed-1[0, 1)"], [1, 2, 3, 0]),
         (4_000, ["timed-0[3, 4)"], [3]),
-        (4_001, [], []),
+        (4_001, [], []),  # one task, whose table has the columns
     ],
 )
 def test_tasks_begin_at_the_first_record_that_may_be_wanted(
     datasource: TopicDatasource, least: int, pieces: list[str], offsets: list[int]
 ) -> None:
     tasks = datasource.apply_predicate(col("timestamp") >= least).get_read_tasks(1)
+    assert tasks
+    assert all(table.column_names == ["offset", "timestamp"] for task in tasks for table in task())
     assert [name for task in tasks for name in task.metadata.input_files] == pieces
     found = [row["offset"] for task in tasks for table in task() for row in table.to_pylist()]
     assert found == offsets

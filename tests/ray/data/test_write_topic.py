@@ -216,6 +216,8 @@ def test_what_tasks_had_done_is_not_kept_behind_the_write(
         ({"value_encoder": "json"}, "use raw or arrow"),
         ({"value_encoder": "arrow", "key": "name"}, "cannot have a key by row"),
         ({"producer_config": {"transactional_id": "x"}}, "which write_topic sets itself"),
+        ({"producer_config": {"compression.type": "lz4"}}, "did you mean 'compression_type'"),
+        ({"key_field": "name"}, "key_field is an argument of write_kafka; use key"),
         ({"value": "nothing"}, "there is no column 'nothing'; there are number, name, payload"),
         ({}, "there is no column 'value'"),
     ],
@@ -226,6 +228,8 @@ def test_what_cannot_be_is_refused(
     with pytest.raises(Exception, match=text):
         bradbury.write_topic(dataset, topic, **settings)
     assert payloads(topic) == []
+    with pytest.raises(TypeError, match="dataset is a list; use a ray.data.Dataset"):
+        bradbury.write_topic([1], topic)  # type: ignore[arg-type]
 
 
 @pytest.mark.long  # waits as long as a new topic may be unknown; tests/clients has it
