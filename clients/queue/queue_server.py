@@ -86,7 +86,8 @@ class QueueServer:
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         self._read_more = asyncio.Event()
-        self._caught_up = asyncio.Event()
+        self._caught_up = asyncio.Event()  # at once, where there is no maxsize
+        self._arriving = 0
         self._state = self._new_state(await self._log.start())
         self._server = await asyncio.start_server(self._on_connection, host, 0)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -106,15 +107,18 @@ class QueueServer:
             self._spawn(work)
 
     async def _open(self, wait_s: float) -> None:
-        """Read the log, then let a former actor's processes say what they have and want.
+        """Let a former actor's processes say what they have and want, before anybody gets items.
 
         wait_s: time that they have from the start on.
         """
         at = time.monotonic() + wait_s
-        await self._catch_up()
+        if self.maxsize > 0:
+            await self._catch_up()
         self._caught_up.set()
         if wait_s:
             await asyncio.sleep(max(REPORT_S, at - time.monotonic()))
+        while self._arriving:
+            await asyncio.sleep(REPORT_S / 10)
         self._takes.opened.set()
         self._takes.serve()
 
@@ -160,8 +164,7 @@ class QueueServer:
                 kind, _, body = await _read_frame(reader, 1024 * 1024 + TOKEN_BYTES)
             if kind != FrameKind.HELLO or not hmac.compare_digest(body[:TOKEN_BYTES], self.token):
                 return
-            await self._caught_up.wait()  # its items are in the log, and its puts may be
-            process = self._welcome(body[TOKEN_BYTES:], writer)
+            process = await self._welcome(body[TOKEN_BYTES:], writer)
             while True:
                 kind, number, body = await _read_frame(reader, MAX_FRAME_BYTES)
                 self._on_frame(process, kind, number, body)
@@ -175,13 +178,20 @@ class QueueServer:
             if process is not None:
                 self._on_gone(process)
 
-    def _welcome(self, body: bytes, writer: asyncio.StreamWriter) -> ConnectedProcess:
+    async def _welcome(self, body: bytes, writer: asyncio.StreamWriter) -> ConnectedProcess:
         """Handle HELLO: identity, number of consumed pieces, these, and pieces still being
         processed.
         """
         owner = body[:IDENTITY_BYTES]
         (count,) = VALUE.unpack_from(body, IDENTITY_BYTES)
         pieces = unpack_pieces(body[IDENTITY_BYTES + VALUE.size :])
+        self._arriving += 1
+        try:
+            await self._caught_up.wait()  # its puts may be in the log
+            if not self._takes.opened.is_set():  # and its items are
+                await self._read_to(max((offset + 1 for offset, _, _ in pieces), default=0))
+        finally:
+            self._arriving -= 1
         process = ConnectedProcess(owner, writer)
         former = self._processes.add(process)
         if former is not None:  # what it waits for it has sent again
@@ -256,7 +266,9 @@ class QueueServer:
 
     async def _catch_up(self) -> None:
         """Wait until the log has been read to its current end, a record's or a marker's."""
-        end = await self._log.end_offset()
+        await self._read_to(await self._log.end_offset())
+
+    async def _read_to(self, end: int) -> None:
         while self._state.next_offset < end and await self._log.position() < end:
             self._read_more.clear()
             with suppress(TimeoutError):

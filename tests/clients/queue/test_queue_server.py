@@ -276,3 +276,25 @@ def test_dead_letters_are_read_to_the_end(
     monkeypatch.setattr(bradbury.Consumer, "poll", poll)
     assert [letter.item for letter in queue.dead_letters()] == [0, 1, 2]
     connection.close()
+
+
+def test_what_was_consumed_does_not_come_again_from_an_actor_that_reads_slowly(
+    serve: Serve, bootstrap: str, name: str
+) -> None:
+    count = 3 * POLL_RECORDS
+    with bradbury.Producer(bootstrap) as producer:
+        producer.send_batch(name, [b"%d" % number for number in range(count)]).result(WAIT_S)
+    actors = [serve()]
+    actors[0].size()
+    ours, theirs = (QueueConnection(lambda: actors[-1].address) for _ in range(2))
+    (received,) = ours.receive(1, 1, WAIT_S).result(WAIT_S)
+    ours.fetch(1, WAIT_S).result(WAIT_S)
+    assert (received.item, ours.pop()) == (b"0", (True, b"1"))
+    actors[0].die()
+    actors.append(serve(SlowLog, follows_another=True))
+    theirs.fetch(1, WAIT_S).result(WAIT_S)
+    assert theirs.pop() == (True, b"2")
+    received.ack()
+    assert ours.ask(FrameKind.SIZE).result(WAIT_S) == count - 3
+    for connection in (ours, theirs):
+        connection.close()
