@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import repeat
@@ -193,8 +194,7 @@ class RecordStream:
         for chunk in chunks:
             if not chunk.is_current:
                 continue
-            offsets: Any = chunk.table.column("offset").to_numpy()
-            done = int(offsets.searchsorted(chunk.state.position))
+            done = _rows_below(chunk.table, chunk.state.position)
             if done < chunk.table.num_rows:
                 rest.append(chunk if not done else chunk.split(done)[1])
         self._chunks[:0] = rest
@@ -230,6 +230,14 @@ class RecordStream:
             state, decoded.table.num_rows, len(fetched.records), decoded.next_offset
         )
         return Chunk(state, state.generation, decoded.table, decoded.next_offset, last_epoch)
+
+
+def _rows_below(table: pa.Table, offset: int) -> int:
+    """Number of rows before `offset`. Not by to_numpy(): its first call imports pandas, and the
+    iterator stands still for that second.
+    """
+    offsets = table.column("offset")
+    return bisect_left(range(table.num_rows), offset, key=lambda row: offsets[row].as_py())
 
 
 def _pass(chunk: Chunk, taken: list[Chunk]) -> None:
