@@ -129,6 +129,7 @@ class GroupJoin:
         while coordinator.unsent_commits:  # commits that waited for the coordinator, too
             yield self._client.config.retry_backoff_ms / 1000
         coordinator.joined_topics = topics = coordinator.subscription.topics_in(self._client.view)
+        coordinator.led_counts = None  # the next leader counts anew; a change is no reason by then
         self.is_sent = True
         sent_at = time.monotonic()
         response = yield from wait(

@@ -352,6 +352,31 @@ def test_new_partitions_of_a_topic_are_shared_out(
     poll_until(lambda: [len(numbers(one)) for one in members] == [2, 2], *members)
 
 
+def test_new_partitions_cost_one_rebalance_however_long_the_others_take_to_join(
+    consumer: Make, new_topic: NewTopic, admin: bradbury.Admin, bootstrap: str
+) -> None:
+    topic, views = new_topic(2), 0
+
+    def count() -> None:
+        nonlocal views
+        views += 1
+
+    leader = consumer(topic, metadata_max_age_ms=50)
+    poll_until(lambda: len(numbers(leader)) == 2, leader)
+    other = consumer(topic)
+    poll_until(lambda: len(numbers(leader)) == len(numbers(other)) == 1, leader, other)
+    before = leader.group_metadata().generation
+    admin.create_partitions(topic, 4)
+    poll_until(lambda: not numbers(leader), leader)
+    leader._client.on_view.append(count)
+    poll_until(lambda: views > 2, leader)  # it hears of the partitions again while it waits
+    poll_until(lambda: len(numbers(leader)) == len(numbers(other)) == 2, leader, other)
+    for partition in range(4):
+        fill(bootstrap, topic, 10, partition)
+    poll_until(lambda: all_read(leader, other), leader, other)
+    assert leader.group_metadata().generation == before + 1
+
+
 def test_a_member_learns_of_new_partitions_from_the_leader_that_gives_them(
     consumer: Make, new_topic: NewTopic, admin: bradbury.Admin, bootstrap: str
 ) -> None:
