@@ -44,7 +44,8 @@ class DeletionPolicy(Protocol):
             excess_bytes: bytes of the log beyond retention.bytes; meaningless if that is -1.
             now_ms: the time now.
 
-        It runs on the node's event loop, and may raise OSError.
+        It runs on the node's event loop. Whatever it raises is logged, and the segment kept; so
+        it is if the answer is neither a text nor None.
         """
         ...
 

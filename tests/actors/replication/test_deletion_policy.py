@@ -22,6 +22,24 @@ class EvenOffsets:
         return "even" if segment.base_offset % 2 == 0 else None
 
 
+class Careless:
+    """Answers 'is it old?' with yes or no, and fails once it is asked about offset 2."""
+
+    def reason(
+        self, segment: LogSegment, config: LogConfig, *, excess_bytes: int, now_ms: int
+    ) -> object:
+        if segment.base_offset == 2:
+            raise ZeroDivisionError
+        return "old" if now_ms == 1 else now_ms > 10
+
+
+class Unlike:
+    """Takes other arguments than a policy is given."""
+
+    def reason(self, segment: LogSegment) -> None:
+        """Never called."""
+
+
 def test_a_policy_decides_on_the_old_segments_but_never_on_uncommitted_ones(tmp_path: Path) -> None:
     policy = load_deletion_policy(f"{EvenOffsets.__module__}:EvenOffsets")
     config = LogConfig(segment_bytes=120, retention_ms=0)
@@ -40,6 +58,20 @@ def test_a_policy_decides_on_the_old_segments_but_never_on_uncommitted_ones(tmp_
     assert apply_retention(log, 10**12, EvenOffsets()) == []
 
 
+def test_a_policy_that_fails_or_says_yes_or_no_deletes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = load_deletion_policy(f"{Careless.__module__}:Careless")
+    log = open_log(tmp_path, config=LogConfig(segment_bytes=120))
+    for _ in range(3):  # segments at 0, 2, 4
+        append(log, keyed_batch([(b"k", b"v" * 20)] * 2))
+    for now_ms, answer in ((5, False), (15, True)):
+        assert apply_retention(log, now_ms, policy) == []
+        assert f"0 returned {answer}, which is neither a text nor None" in caplog.messages[-1]
+    assert [each.base_offset for each in apply_retention(log, 1, policy)] == [0]
+    assert "2 raised ZeroDivisionError(); nothing of this log" in caplog.messages[-1]
+
+
 def test_without_a_name_it_is_kafkas() -> None:
     assert load_deletion_policy("") is RETENTION_POLICY
 
@@ -52,6 +84,7 @@ def test_without_a_name_it_is_kafkas() -> None:
         ("pathlib:NoSuchClass", "cannot be used: AttributeError"),
         ("pathlib:Path", "it has no method `reason`"),
         ("uuid:UUID", "cannot be used: TypeError"),
+        (f"{__name__}:Unlike", "cannot be used: .*; define reason.self, segment, config, "),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(path: str, message: str) -> None:
