@@ -4,6 +4,8 @@ Invariants:
     Messages are sent in the order of the queue, when there are `batch.size` of them or
     `queue.time` is over; messages that are in the queue at close are sent.
     If a handler or hook raises, only its batch fails, which is logged and counted.
+    A close without brokers ends: the second batch that is not acknowledged within
+    `delivery.timeout.ms` is the last one that waits.
 
 Not here: partitions (producer), sending (sync_producer).
 """
@@ -18,6 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from ....protocol.errors import RequestTimedOut
 from ..message.errors import QueueFull
 from ..message.serializer import Encoder
 from .event_handler import CallbackHandler, EventHandler, QueueItem
@@ -87,7 +90,11 @@ class AsyncProducer(Generic[T]):
             )
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is queued, at most `timeout` seconds, then fail the rest. Idempotent."""
+        """Send what is queued, at most `timeout` seconds, then fail the rest. Idempotent.
+
+        The rest fails also when a batch is given up for which all of `delivery.timeout.ms` has
+        passed since the close.
+        """
         self._finalizer()
         if self._thread is threading.current_thread():
             return  # in a handler: the thread ends when it returns
@@ -139,10 +146,18 @@ class _Sender(Generic[T]):
         self._producer.close()
 
     def _dispatch(self, events: list[QueueItem[T]]) -> None:
+        is_closing = self._queue.is_closed
+
         def send() -> None:
             batch = self._callbacks.before_sending_data(events)
-            if batch:
+            if not batch:
+                return
+            try:
                 self._handler.handle(batch, self._producer, self._encoder)
+            except RequestTimedOut:
+                if is_closing:  # else close would wait so long for each of perhaps 50 batches
+                    self._producer.close(0)
+                raise
 
         if events:
             self._guarded(send, count=len(events))

@@ -25,6 +25,10 @@ class EventQueue(Generic[T]):
         return len(self._items)
 
     @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
     def is_finished(self) -> bool:
         """Whether it is closed and empty."""
         with self._changed:

@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,16 +19,23 @@ from bradbury.clients.classic import (
     EARLIEST_TIME,
     ConsumerConnector,
     ConsumerTimeoutException,
+    DefaultEventHandler,
+    Encoder,
     FetchRequest,
     InvalidMessageSize,
     Producer,
+    ProducerConfig,
     ProducerData,
+    QueueClosed,
+    QueueItem,
     SimpleConsumer,
+    SyncProducer,
 )
 from bradbury.protocol.columns.columns import encode_batch
 from bradbury.protocol.errors import (
     ConnectionFailed,
     KafkaError,
+    RequestTimedOut,
     TopicAuthorizationFailed,
     UnsupportedVersion,
 )
@@ -200,6 +207,49 @@ def start_broker(data_dir: Path, port: int) -> "subprocess.Popen[str]":
     assert process.stdout is not None
     assert process.stdout.readline()
     return process
+
+
+class Failures(DefaultEventHandler):
+    """Sends, and notes why batches failed."""
+
+    def __init__(self) -> None:
+        self.reasons: list[type[Exception]] = []
+
+    def handle(
+        self, events: Sequence[QueueItem[bytes]], producer: SyncProducer, encoder: Encoder[bytes]
+    ) -> None:
+        try:
+            super().handle(events, producer, encoder)
+        except Exception as error:
+            self.reasons.append(type(error))
+            raise
+
+
+def test_a_close_waits_for_two_batches_at_most_that_no_broker_takes() -> None:
+    failures = Failures()
+    with bradbury.local() as cluster:
+        with bradbury.Admin(cluster.bootstrap_servers) as admin:
+            admin.create_topic("t")
+        config = ProducerConfig(
+            bootstrap=cluster.bootstrap_servers,
+            producer_type="async",
+            batch_size=1,
+            queue_time_ms=0,
+            socket_timeout_ms=100,
+            delivery_timeout_ms=300,
+        )
+        producer = Producer[str, bytes](config, event_handler=failures)
+        producer.send(ProducerData("t", None, b"so that it knows the topic"))
+        with bradbury.Consumer(
+            "t", bootstrap=cluster.bootstrap_servers, auto_offset_reset="earliest"
+        ) as consumer:
+            assert consumer.poll().num_rows == 1
+    producer.send(ProducerData("t", None, [b"%d" % number for number in range(10)]))
+    producer.close()
+    timed_out = failures.reasons.count(RequestTimedOut)
+    assert 1 <= timed_out <= 2
+    assert failures.reasons[timed_out:] == [QueueClosed] * (10 - timed_out)
+    assert producer.failed_count == 10
 
 
 @pytest.mark.slow
