@@ -1,8 +1,12 @@
-"""Ctrl-C: its detection and its exit code. Imports nothing, as Ctrl-C may arrive during imports."""
+"""The exit codes of Ctrl-C and SIGTERM, and the detection of Ctrl-C.
+
+Imports nothing, as Ctrl-C may arrive during imports.
+"""
 
 from __future__ import annotations
 
 INTERRUPTED = 130
+TERMINATED = 143
 DEBUG = "--debug"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import bradbury
 from bradbury.cli.terminal.interrupt import stop_at_interrupt
+from bradbury.tests.support.child_process import ChildProcess
 
 WAITING = """
 import os, signal, threading
@@ -102,6 +103,29 @@ def test_not_active_it_changes_nothing() -> None:
     with stop_at_interrupt(active=False) as stop, pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     assert not stop.is_set()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_consumer_that_is_told_to_end_commits_and_leaves_its_group(
+    number: signal.Signals, code: int
+) -> None:
+    with bradbury.local() as cluster, cluster.admin() as admin:
+        servers = cluster.bootstrap_servers
+        admin.create_topic("t", 1)
+        with bradbury.Producer(servers) as producer:
+            producer.send("t", b"one").result()
+        line = ["consume", "t", "--group", "g", "--from-beginning", "--bootstrap", servers]
+        with ChildProcess(
+            [sys.executable, "-m", "bradbury.cli", *line], stdout=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "one\n"
+            running.send_signal(number)
+            assert running.wait(60) == code
+        [group] = admin.describe_groups(["g"])
+        assert (group.state, group.members) == ("Empty", ())
+        [stored] = admin.group_offsets("g").values()
+        assert stored.offset == 1
 
 
 @pytest.mark.parametrize(
