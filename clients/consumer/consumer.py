@@ -99,6 +99,7 @@ class Consumer:
         ConnectionFailed: no cluster is given or found, or no broker answers.
         AuthenticationFailed: broker and client could not authenticate each other.
         UnknownTopicOrPartition: there is no such topic.
+        TypeError: a topic is not a string.
     """
 
     def __init__(
@@ -135,6 +136,8 @@ class Consumer:
         **security: Unpack[SecurityOptions],
     ) -> None:
         config = ConsumerConfig.of(
+            topics,
+            pattern,
             group=group,
             group_instance_id=group_instance_id,
             auto_offset_reset=auto_offset_reset,
@@ -148,10 +151,6 @@ class Consumer:
             max_poll_records=max_poll_records,
             client_rack=client_rack,
         )
-        if pattern is not None and (topics or group is None):
-            raise InvalidConfig(
-                "a pattern needs a group, and replaces topics: give group= and no topics"
-            )
         self._isolation = config.isolation_level
         self._request_timeout_ms = request_timeout_ms
         self._client = client = ClusterClient(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -38,6 +39,8 @@ class ConsumerConfig:
     @classmethod
     def of(
         cls,
+        topics: tuple[str, ...],
+        pattern: str | re.Pattern[str] | None,
         *,
         group: str | None,
         group_instance_id: str | None,
@@ -57,7 +60,18 @@ class ConsumerConfig:
         Raises:
             InvalidConfig: they contradict one another.
             InvalidGroupId: the group's name is empty. Kafka's consumer refuses that, too.
+            TypeError: a topic is not a string.
         """
+        for topic in topics:
+            if not isinstance(topic, str):
+                raise TypeError(
+                    f"a topic is a string, not {topic!r}; give topics one by one: "
+                    "Consumer('a', 'b')"
+                )
+        if pattern is not None and (topics or group is None):
+            raise InvalidConfig(
+                "a pattern needs a group, and replaces topics: give group= and no topics"
+            )
         reset = parse_reset(auto_offset_reset)
         level = isolation_level(isolation_level_name)
         if max_poll_records is not None and max_poll_records < 1:

@@ -420,6 +420,9 @@ def test_what_a_consumer_cannot_do_it_says(bootstrap: str, new_topic: NewTopic) 
     ):
         with pytest.raises(InvalidConfig):
             bradbury.Consumer(bootstrap="127.0.0.1:1", **options)
+    for group in (None, "g"):
+        with pytest.raises(TypeError, match="not .'t', 'u'.; give topics one by one"):
+            bradbury.Consumer(["t", "u"], bootstrap="127.0.0.1:1", group=group)
 
 
 def test_a_dropped_consumer_ends_its_thread(bootstrap: str, new_topic: NewTopic) -> None:
