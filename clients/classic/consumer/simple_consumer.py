@@ -6,7 +6,8 @@
         ...  # next_offset is the offset of the next fetch; it may be stored with the output
 
 Invariants:
-    Every request goes to this broker, which refuses partitions that another broker leads.
+    Every request goes to this broker. It answers fetches of partitions that it leads or follows,
+    and tells offsets of those that it leads; others it refuses.
     The caller manages offsets: there is no group, no reset, no commit.
 
 Fetches are answered at once, even if there are no messages, as in 0.7.
@@ -112,7 +113,7 @@ class SimpleConsumer:
         Raises:
             InvalidMessageSize: the next messages are larger than `max_size`; the text has the size.
             OffsetOutOfRange: the offset is not, or no longer, in the log.
-            NotLeaderOrFollower: another broker leads the partition.
+            NotLeaderOrFollower: the broker has no replica of the partition.
             UnknownTopicOrPartition: there is no such topic or partition on this broker.
             ConnectionFailed: the broker does not answer within `so_timeout`.
         """
@@ -161,7 +162,8 @@ class SimpleConsumer:
 
         Raises:
             UnsupportedVersion: the broker no longer has this version of the API (Apache Kafka 4).
-            NotLeaderOrFollower, UnknownTopicOrPartition, ConnectionFailed: as `fetch`.
+            NotLeaderOrFollower: another broker leads the partition.
+            UnknownTopicOrPartition, ConnectionFailed: as `fetch`.
         """
         if max_offsets < 1:
             raise ValueError(f"max_offsets={max_offsets}: use at least 1")

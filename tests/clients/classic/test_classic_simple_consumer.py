@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import confluent_kafka
@@ -168,6 +169,23 @@ def test_a_broker_that_does_not_lead_says_so() -> None:
                 simple.fetch(FetchRequest("t", 0, 0, MEGABYTE))
         with SimpleConsumer(leader.host, leader.port) as simple:
             assert list(simple.fetch(FetchRequest("t", 0, 0, MEGABYTE))) == []
+
+
+def test_a_broker_that_follows_answers_fetches_and_tells_no_offsets() -> None:
+    with bradbury.local(nodes=2) as cluster, bradbury.Admin(cluster.bootstrap_servers) as admin:
+        [partition] = admin.create_topic("t", 1, 2).partitions
+        brokers = {broker.node_id: broker for broker in admin.describe_cluster().brokers}
+        del brokers[partition.leader]
+        [follower] = brokers.values()
+        with bradbury.Producer(cluster.bootstrap_servers) as producer:
+            producer.send("t", b"one").result()
+        deadline = time.monotonic() + 60
+        with SimpleConsumer(follower.host, follower.port) as simple:
+            while not (found := list(simple.fetch(FetchRequest("t", 0, 0, MEGABYTE)))):
+                assert time.monotonic() < deadline  # it has not heard yet that it is committed
+            assert [message.payload for message, _ in found] == [b"one"]
+            with pytest.raises(NotLeaderOrFollower, match="t-0 at"):
+                simple.get_offsets_before("t", 0, LATEST_TIME, 1)
 
 
 @pytest.mark.parametrize(
