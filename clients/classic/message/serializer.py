@@ -39,6 +39,11 @@ class StringEncoder:
     """Encoder of strings to UTF-8."""
 
     def to_message(self, event: str) -> bytes:
+        """Encode `event`. Raises TypeError: it is not a string."""
+        if not isinstance(event, str):
+            raise TypeError(
+                f"StringEncoder takes str, not {event!r}; without an encoder it is bytes"
+            )
         return event.encode()
 
 

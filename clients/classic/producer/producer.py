@@ -69,6 +69,7 @@ class Producer(Generic[K, T]):
         InvalidConfig: a setting is unknown, removed or out of bounds, or a handler is given without
             producer.type=async.
         ConnectionFailed: no cluster is given or found.
+        TypeError: an encoder, partitioner or handler lacks its method.
     """
 
     def __init__(
@@ -83,6 +84,17 @@ class Producer(Generic[K, T]):
     ) -> None:
         if not isinstance(config, ProducerConfig):
             config = ProducerConfig.from_properties(config)
+        for name, given, method in (
+            ("encoder", encoder, "to_message"),
+            ("partitioner", partitioner, "partition"),
+            ("key_encoder", key_encoder, "to_message"),
+            ("event_handler", event_handler, "handle"),
+            ("callback_handler", callback_handler, "before_enqueue"),
+        ):
+            if given is not None and not callable(getattr(given, method, None)):
+                raise TypeError(
+                    f"{name}={given!r} has no method `{method}`; give an object with one"
+                )
         if config.producer_type == "sync" and (event_handler or callback_handler):
             raise InvalidConfig("handlers belong to the queue: set producer.type=async")
         self.config = config

@@ -61,6 +61,7 @@ NAMES: Final[Names] = {
     "acks": ("acks", _acks),
     "delivery.timeout.ms": ("delivery_timeout_ms", integer),
     "client.id": ("client_id", text),
+    "topic.refresh.interval.ms": ("topic_refresh_interval_ms", integer),
     "allow.auto.create.topics": ("allow_auto_create_topics", boolean),
 }
 
@@ -103,6 +104,8 @@ class ProducerConfig:
         acks: "all", 1 or 0.
         socket_timeout_ms, delivery_timeout_ms: time without an answer after which a connection is
             closed, and a message fails.
+        topic_refresh_interval_ms: interval of metadata refreshes, after which new partitions are
+            used.
         allow_auto_create_topics: whether sending to a missing topic may create it.
 
     Raises:
@@ -123,6 +126,7 @@ class ProducerConfig:
     acks: str | int = "all"
     delivery_timeout_ms: int = 120_000
     client_id: str = "bradbury-classic-producer"
+    topic_refresh_interval_ms: int = 300_000
     allow_auto_create_topics: bool = False
 
     def __post_init__(self) -> None:
@@ -131,7 +135,15 @@ class ProducerConfig:
         if self.compressed_topics and self.compression_codec == "none":
             raise InvalidConfig("compressed.topics needs a compression.codec")
         CompressionType.from_name(self.compression_codec)
-        check_at_least(self, 1, "max_message_size", "socket_timeout_ms", "queue_size", "batch_size")
+        check_at_least(
+            self,
+            1,
+            "max_message_size",
+            "socket_timeout_ms",
+            "queue_size",
+            "batch_size",
+            "topic_refresh_interval_ms",
+        )
         check_at_least(self, 0, "queue_time_ms")
         check_at_least(self, -1, "enqueue_timeout_ms")
 

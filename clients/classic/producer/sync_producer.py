@@ -110,6 +110,7 @@ class SyncProducer:
                     compression_type=codec,
                     delivery_timeout_ms=config.delivery_timeout_ms,
                     request_timeout_ms=config.socket_timeout_ms,
+                    metadata_max_age_ms=config.topic_refresh_interval_ms,
                     client_id=config.client_id,
                     allow_auto_create_topics=config.allow_auto_create_topics,
                 )

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import kafka
 import pytest
@@ -126,6 +127,19 @@ def test_a_partitioner_of_ones_own_gets_the_key_and_the_number_of_partitions(
     assert {key for _, key, _ in found} == {None}  # a number is not stored without a key encoder
 
 
+def test_new_partitions_are_used_after_the_refresh_interval(
+    bootstrap: str, new_topic: NewTopic, admin: bradbury.Admin
+) -> None:
+    topic, config = new_topic(1), {"broker.list": bootstrap, "topic.refresh.interval.ms": 20}
+    with Producer[int, bytes](config, partitioner=Modulo()) as producer:
+        producer.send(ProducerData(topic, 1, b"0"))
+        admin.create_partitions(topic, 2)
+        deadline = time.monotonic() + SECONDS
+        while not admin.list_offsets({(topic, 1): "latest"})[topic, 1].offset:
+            assert time.monotonic() < deadline
+            producer.send(ProducerData(topic, 1, b"1"))
+
+
 class NumberEncoder:
     def to_message(self, event: int) -> bytes:
         return b"%d" % event
@@ -159,6 +173,11 @@ def test_what_cannot_be_placed_or_encoded_is_named_and_nothing_is_sent(
         producer.send(ProducerData(topic, None, [b"v", 5]))  # type: ignore[list-item]
     with pytest.raises(TypeError, match="key of type int"):
         producer.send(ProducerData(topic, 5, b"v"))  # type: ignore[arg-type]
+    with Producer[str, Any]({"broker.list": bootstrap}, encoder=StringEncoder()) as strings:
+        with pytest.raises(TypeError, match="StringEncoder takes str, not b'v'"):
+            strings.send(ProducerData(topic, None, b"v"))
+    with pytest.raises(TypeError, match="partitioner=<built-in.* has no method `partition`; give"):
+        Producer[str, bytes]({"broker.list": bootstrap}, partitioner=hash)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="send takes ProducerData"):
         producer.send((topic, None, b"v"))  # type: ignore[arg-type]
     offsets = admin.list_offsets({(topic, 0): "latest", (topic, 1): "latest"})
