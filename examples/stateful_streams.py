@@ -64,18 +64,20 @@ INPUTS = {
 # --- the input ----------------------------------------------------------------------------------
 
 
-def fill(servers: str) -> None:
+def fill(servers: str, replicas: int = -1) -> None:
     """Produce clicks, every fifth of them twice; orders, and payments of two in three of them.
 
     A last record in each partition, two hours later, ends all windows.
+
+    replicas: of each topic; -1: the cluster's default.
     """
     with bradbury.Admin(servers) as admin:
         for topic in SCHEMAS:
             # The records have old timestamps: retention would delete them.
-            admin.create_topic(topic, PARTITIONS, configs={"retention.ms": "-1"})
+            admin.create_topic(topic, PARTITIONS, replicas, configs={"retention.ms": "-1"})
         for topic in INPUTS:
             compacted = {"cleanup.policy": "compact"} if topic == "totals" else {}
-            admin.create_topic(topic, PARTITIONS, configs=compacted)
+            admin.create_topic(topic, PARTITIONS, replicas, configs=compacted)
     with bradbury.Producer(servers) as producer:
 
         def send(topic: str, step: int, **value: Any) -> None:

@@ -247,12 +247,14 @@ class Machine:
             raise subprocess.CalledProcessError(process.returncode, list(command), output)
         return subprocess.CompletedProcess(list(command), process.returncode, output)
 
+    def tree(self) -> list[psutil.Process]:
+        """All processes that run in it; some may have ended."""
+        return [] if self._process is None else self._process.children(recursive=True)
+
     def processes(self) -> list[str]:
         """Names of those that run in it."""
-        if self._process is None:
-            return []
         names = []
-        for process in self._process.children(recursive=True):
+        for process in self.tree():
             with suppress(psutil.NoSuchProcess):
                 names.append(process.name())
         return sorted(names)
