@@ -11,7 +11,6 @@ entry point, in this process: so they take its session.
     jobs/batch_jobs     `load` to Parquet, Delta and Iceberg, also continuously, `replay` of a table,
                         `flow run`, `mirror` to another cluster and `migrate`
     jobs/read_jobs      a view for SQL, a read near the brokers, a stream with state
-    jobs/ray_jobs       `load` and `flow run` by tasks of Ray; not with --local
 
 DIR: a directory that all nodes see, as a shared file system: executors write tables and state there.
 What was seen is in DIR/jobs.json; the first difference ends it with exit code 1. Runs where only
@@ -22,26 +21,25 @@ import argparse
 import contextlib
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jobs import batch_jobs, read_jobs, scene as scenes
+from jobs import batch_jobs, read_jobs, scene
 from jobs.batch_jobs import BatchJobs
-from jobs.ray_jobs import RayJobs
+from jobs.checks import Different, seen_by
 from jobs.read_jobs import ReadJobs
-from jobs.scene import Different, Scene
+from jobs.scene import Scene
 from jobs.session import in_this_process, on_other_machines
 from pyspark import cloudpickle
 
 from bradbury.pipelines.spark.executors import executor_work
 
 
-def jobs_of(scene: Scene, *, local: bool) -> list[Callable[[], str]]:
+def jobs_of(scene: Scene) -> list[Callable[[], str]]:
     """In their order: some read what others have written."""
     batch, read = BatchJobs(scene), ReadJobs(scene)
-    of_spark = [
+    return [
         batch.load_parquet,
         batch.load_delta,
         batch.load_iceberg,
@@ -53,10 +51,6 @@ def jobs_of(scene: Scene, *, local: bool) -> list[Callable[[], str]]:
         read.stateful_stream,
         batch.mirror,
     ]
-    if local:
-        return of_spark
-    by_ray = RayJobs(scene)
-    return [*of_spark, by_ray.ray_load, by_ray.ray_flow]
 
 
 def main() -> int:
@@ -69,9 +63,8 @@ def main() -> int:
     parser.add_argument("--only", help="names of jobs, with commas")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    for module in (scenes, batch_jobs, read_jobs):
+    for module in (scene, batch_jobs, read_jobs):
         cloudpickle.register_pickle_by_value(module)  # executors do not have it
-    seen: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         if given.local:
             assert given.bootstrap is not None, "--local needs --bootstrap"
@@ -79,18 +72,14 @@ def main() -> int:
         else:
             spark, servers = stack.enter_context(on_other_machines("jobs"))
         place = Scene(spark, servers, given.topic, given.folder, given.replication_factor)
-        for job in jobs_of(place, local=given.local):
-            name = job.__name__
-            if given.only and name not in given.only.split(","):
-                continue
-            began = time.monotonic()
-            try:
-                found = job()
-            except Different as error:
-                print(f"{name}: {error}", file=sys.stderr)
-                return 1
-            seen[name] = f"{found}, {time.monotonic() - began:.0f} s"
-            print(f"{name}: {seen[name]}", flush=True)
+        only = given.only and given.only.split(",")
+        try:
+            seen: dict[str, Any] = dict(
+                seen_by(job for job in jobs_of(place) if not only or job.__name__ in only)
+            )
+        except Different as error:
+            print(error, file=sys.stderr)
+            return 1
         seen["driver"] = spark.conf.get("spark.driver.host")
         seen["tasks"] = {one.host: one.completed_tasks for one in executor_work(spark)}
     # Not on stdout, where Spark and Ray print what their processes say.

@@ -36,7 +36,6 @@ def main() -> int:
             query.awaitTermination()
         seen = {
             "differences": streams.differences(spark, servers),
-            "driver": spark.conf.get("spark.driver.host"),
             "tasks": [(one.host, one.completed_tasks) for one in executor_work(spark)],
         }
     (folder / "streams.json").write_text(json.dumps(seen, indent=1))

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
-from jobs.scene import FIELDS, Different, Scene, expect
+from jobs.checks import Different, expect
+from jobs.scene import FIELDS, Scene
 
 import bradbury
 from bradbury.discovery.extras import missing_modules

@@ -1,10 +1,14 @@
-"""Jobs of Ray Data: a load by its tasks, and a flow whose steps are functions of batches."""
+"""Jobs of Ray, without Spark: a load by its tasks, and a flow whose steps are functions of batches."""
 
+import json
 from collections import Counter
+from pathlib import Path
 
 import pyarrow.dataset as ds
 import ray
-from jobs.scene import Different, Scene, expect
+from jobs.checks import Different, command, expect, make_topics
+
+import bradbury
 
 SCORES = "jobs-scores"
 STEPS = '''
@@ -24,52 +28,64 @@ def score(batch):
 FLOW = """
 name: jobs-scores
 sources: {{flights: {{topic: {topic}, value: utf8}}}}
-steps: {{score: {{map_batches: "jobs_steps.py:score", options: {{batch_size: 20000}}}}}}
+steps: {{score: {{map_batches: "jobs_steps.py:score", options: {{batch_size: 10000}}}}}}
 targets: {{scores: {{topic: {scores}, key: key}}}}
 """
 
 
 class RayJobs:
-    """The jobs. Each returns what was seen; the session of Spark only compares."""
+    """The jobs. Each returns what was seen, and is compared with what a consumer reads."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        scene.make_topics(SCORES)
+    def __init__(self, servers: str, topic: str, folder: Path, replicas: int) -> None:
+        self._servers = servers
+        self._topic = topic
+        self._folder = folder
+        make_topics(servers, topic, replicas, SCORES)
+        flights = [json.loads(value) for value in values(servers, topic)]
+        self._rows = len(flights)
+        self._by_carrier = Counter(one["carrier"] for one in flights)
 
     def ray_load(self) -> str:
-        scene, table = self._scene, self._scene.folder / "loaded-by-ray"
+        table = self._folder / "loaded-by-ray"
         words = ("--to", table, "--engine", "ray", "--tasks", 4)
-        for records in (scene.rows, 0):
-            said = scene.command("load", scene.topic, *words)
+        for records in (self._rows, 0):
+            said = command(self._servers, "load", self._topic, *words)
             expect("the load", said["records"], records)
         places = ds.dataset(table, format="parquet").to_table(columns=["partition", "offset"])
-        expect("the table's rows", places.num_rows, scene.rows)
+        expect("the table's rows", places.num_rows, self._rows)
         distinct = places.group_by(["partition", "offset"]).aggregate([]).num_rows
-        expect("the table's places in the topic", distinct, scene.rows)
+        expect("the table's places in the topic", distinct, self._rows)
         nodes = nodes_of("run_task")
         if len(nodes) < 2:
             raise Different(f"the tasks of the load ran on {len(nodes)} node")
-        return f"{scene.rows:,} rows by tasks on {len(nodes)} nodes"
+        return f"{self._rows:,} rows by tasks on {len(nodes)} nodes"
 
     def ray_flow(self) -> str:
         """Twice: the second run finds nothing new."""
-        scene = self._scene
-        (scene.folder / "jobs_steps.py").write_text(STEPS)
-        file = scene.folder / "jobs-scores.yaml"
-        file.write_text(FLOW.format(topic=scene.topic, scores=SCORES))
-        for records in (scene.rows, 0):
-            said = scene.command("flow", "run", file, "--once")
+        (self._folder / "jobs_steps.py").write_text(STEPS)
+        file = self._folder / "jobs-scores.yaml"
+        file.write_text(FLOW.format(topic=self._topic, scores=SCORES))
+        for records in (self._rows, 0):
+            said = command(self._servers, "flow", "run", file, "--once")
             expect("records that the flow has read", said["scores"]["records"], records)
-        scores = scene.read(SCORES).selectExpr(
-            "cast(key AS string) AS key",
-            "from_json(cast(value AS string), 'hours double, node string') AS it",
-        )
-        summed = scores.groupBy("key").agg({"key": "count"}).collect()
-        expect("scores by carrier", {row[0]: row[1] for row in summed}, scene.by_carrier())
-        nodes = Counter({row[0]: row[1] for row in scores.groupBy("it.node").count().collect()})
+        scores = [json.loads(value) for value in values(self._servers, SCORES)]
+        expect("scores by carrier", Counter(one["key"] for one in scores), self._by_carrier)
+        nodes = Counter(one["node"] for one in scores)
         if len(nodes) < 2:
             raise Different(f"the steps of the flow ran on {len(nodes)} node")
         return f"{nodes.total():,} records by tasks on {len(nodes)} nodes"
+
+
+def values(servers: str, topic: str) -> list[bytes]:
+    """Of all committed records."""
+    found: list[bytes] = []
+    with bradbury.Consumer(
+        topic, bootstrap=servers, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as consumer:
+        ends = consumer.end_offsets()
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            found += consumer.poll(500).column("value").to_pylist()
+    return found
 
 
 def nodes_of(function: str) -> set[str]:

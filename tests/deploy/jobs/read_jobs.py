@@ -4,7 +4,8 @@ import socket
 from collections.abc import Iterator
 
 import pyarrow as pa
-from jobs.scene import FIELDS, Different, Scene, expect, parsed
+from jobs.checks import Different, expect
+from jobs.scene import FIELDS, Scene, parsed
 from pyspark.sql import functions as f
 
 import bradbury
@@ -50,7 +51,7 @@ class ReadJobs:
         expect("rows", sum(row["rows"] for row in summed), scene.rows)
         with bradbury.Admin(scene.servers) as admin:
             (topic,) = admin.describe_topics([scene.topic])
-            hosts = {node.id: node.host for node in admin.describe_cluster().nodes}
+            hosts = {one.node_id: one.host for one in admin.describe_cluster().brokers}
         leaders = {one.partition: hosts[one.leader] for one in topic.partitions}
         with_executor = {one.host for one in executor_work(scene.spark)} & set(leaders.values())
         at_home = sum(row["rows"] for row in summed if leaders[row["partition"]] == row["host"])

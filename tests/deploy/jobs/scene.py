@@ -1,24 +1,16 @@
-"""What the jobs share: the topic, the session, and the ways to look at both."""
+"""What the jobs of Spark share: the topic, the session, and the ways to look at both."""
 
-import contextlib
-import io
-import json
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from jobs.checks import command, make_topics
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
 import bradbury
-from bradbury.cli.main import run as run_command
 
 FIELDS = "carrier string, arr_delay int"
-
-
-class Different(Exception):
-    """A job's result is not what a batch over the same topic has. In words."""
 
 
 @dataclass
@@ -40,30 +32,12 @@ class Scene:
         with bradbury.Admin(self.servers) as admin:
             return len(admin.describe_topics([self.topic])[0].partitions)
 
-    def make_topics(self, *names: str, **configs: str) -> None:
-        """Topics with as many partitions as the scene's."""
-        with bradbury.Admin(self.servers) as admin:
-            for name in names:
-                admin.create_topic(name, self.partitions, self.replicas, configs=configs)
+    def make_topics(self, *names: str) -> None:
+        make_topics(self.servers, self.topic, self.replicas, *names)
 
     def command(self, *words: object, bootstrap: str | None = None) -> Any:
-        """`bradbury` with these words and --json; the JSON that it prints.
-
-        By its own entry point, in this process, whose session of Spark it takes.
-        """
-        line = [*map(str, words), "--json", "--bootstrap", bootstrap or self.servers]
-        # Not on the terminal that `ray submit` makes, on which they would draw their progress.
-        out, said = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
-            code = run_command(line)
-            is_ours = (sys.stdout is out, sys.stderr is said)
-        if code:
-            ended = f"`bradbury {' '.join(line)}` ended with exit code {code}"
-            raise Different(f"{ended}: {said.getvalue()}")
-        if not out.getvalue():  # seen once: all of it was on the terminal
-            where = f"still redirected at its end: {is_ours}; on stderr: {said.getvalue()!r}"
-            raise Different(f"`bradbury {' '.join(line)}` printed nothing here ({where})")
-        return json_in(out.getvalue())
+        """`bradbury` with these words, in the session of Spark."""
+        return command(bootstrap or self.servers, *words)
 
     def read(self, topic: str, servers: str | None = None) -> DataFrame:
         return (
@@ -95,19 +69,6 @@ class Scene:
         return {row[0]: (row[1], int(row[2])) for row in summed.collect()}
 
 
-def expect(what: str, found: object, wanted: object) -> None:
-    if found != wanted:
-        raise Different(f"{what}: {found}, not {wanted}")
-
-
 def parsed(rows: DataFrame) -> DataFrame:
     value = f.from_json(f.col("value").cast("string"), FIELDS)
     return rows.select(value.alias("it")).select("it.*")
-
-
-def json_in(output: str) -> Any:
-    """The JSON in it, which is one piece; Ray prints what its workers print beside it."""
-    lines = output.splitlines()
-    start = next(number for number, line in enumerate(lines) if line[:1] in ("{", "["))
-    found, _ = json.JSONDecoder().raw_decode("\n".join(lines[start:]))
-    return found
