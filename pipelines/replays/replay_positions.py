@@ -41,11 +41,15 @@ class ReplayPosition:
     order: tuple[str, ...]
 
 
-def make_positions_topic(admin: Admin) -> None:
+def make_positions_topic(admin: Admin, replicas: int) -> None:
+    """Create the topic of positions if it does not exist.
+
+    replicas: as many as the topic has that is written to, so that a replay outlives as many nodes.
+    """
     if POSITIONS in admin.list_topics(include_internal=True):
         return
     try:
-        admin.create_topic(POSITIONS, 1, configs={"cleanup.policy": "compact"})
+        admin.create_topic(POSITIONS, 1, replicas, configs={"cleanup.policy": "compact"})
     except TopicAlreadyExists:
         pass
 

@@ -26,7 +26,7 @@ from typing import Any, Final, Unpack
 
 import pyarrow as pa
 
-from ...clients.admin.admin import Admin
+from ...clients.admin.admin import Admin, TopicDescription
 from ...clients.producer.producer import Producer
 from ...clients.security.security_options import SecurityOptions, as_given, given_security
 from ...protocol.errors import TransactionAbortable, UnknownTopicOrPartition
@@ -262,8 +262,9 @@ class _Replay:
                 **security,
             ) as producer,
         ):
-            topic_id, partition_count = self._topic(admin)
-            make_positions_topic(admin)
+            topic = self._topic(admin)
+            topic_id, partition_count = str(topic.topic_id), len(topic.partitions)
+            make_positions_topic(admin, min(len(one.replicas) for one in topic.partitions))
             # Aborts a former replay's transaction, so that the position read next is final.
             producer.init_transactions()
             self._position = read_position(self._servers, self._name, self._limits)
@@ -279,7 +280,7 @@ class _Replay:
                     f"replay of this name has started; run it again to resume ({error})"
                 ) from None
 
-    def _topic(self, admin: Admin) -> tuple[str, int]:
+    def _topic(self, admin: Admin) -> TopicDescription:
         try:
             (described,) = admin.describe_topics([self._to])
         except UnknownTopicOrPartition:
@@ -287,7 +288,7 @@ class _Replay:
                 f"topic {self._to!r} does not exist; create it with `bradbury topics create "
                 f"{self._to}`"
             ) from None
-        return str(described.topic_id), len(described.partitions)
+        return described
 
     def _check(self, position: ReplayPosition, topic_id: str) -> None:
         """Check a position. Raises ReplayFailed: it is of another table or topic."""
