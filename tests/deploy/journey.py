@@ -25,7 +25,7 @@ from bradbury.tests.support.ray.ray_nodes import living_labels, wait_for
 CONFIG = ROOT / "docs" / "deploy" / "on-prem.yaml"
 README = ROOT / "docs" / "deploy" / "README.md"
 PROGRAMS = Path(__file__).parent
-STREAMS = ROOT / "examples" / "stateful_streams.py"
+EXAMPLES = [ROOT / "examples" / name for name in ("stateful_streams.py", "declarative_pipeline")]
 ADDRESSES = {"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "127.0.0.3"}
 UP_SECONDS = 480
 COMMAND_SECONDS = 300
@@ -132,7 +132,8 @@ class Journey:
     def take_jobs(self) -> None:
         """What the programs that are submitted import: it comes to lie beside them."""
         self.laptop("ray", "rsync-up", str(self.config), f"{PROGRAMS}/jobs/", "jobs/")
-        self.laptop("ray", "rsync-up", str(self.config), str(STREAMS), f"jobs/{STREAMS.name}")
+        for example in EXAMPLES:
+            self.laptop("ray", "rsync-up", str(self.config), str(example), "jobs/")
 
     def submission(self, program: str, *words: str) -> list[str]:
         """The command `ray submit` of a program of this folder."""
@@ -142,10 +143,10 @@ class Journey:
         """`ray submit`, to the program's end."""
         self.laptop(*self.submission(program, *words), timeout=timeout)
 
-    def spark_jobs(self) -> dict[str, Any]:
-        """spark_jobs.py on the head; what it saw."""
-        self.submit("spark_jobs.py", "--folder", str(self.shared), "--replication-factor", "3")
-        found: dict[str, Any] = json.loads((self.shared / "jobs.json").read_text())
+    def seen_by(self, program: str, file: str) -> dict[str, Any]:
+        """`ray submit`, and what the program has seen, by the file that it leaves."""
+        self.submit(program, "--folder", str(self.shared), "--replication-factor", "3")
+        found: dict[str, Any] = json.loads((self.shared / file).read_text())
         return found
 
     def left_by_spark(self) -> list[str]:

@@ -35,6 +35,8 @@ from bradbury.tests.deploy.probe import Writer, in_sync, missing, read_all
 from bradbury.tests.deploy.stream_deaths import Streams
 from bradbury.tests.support.ray.ray_nodes import wait_for
 
+WORK = ("driver", "tasks")
+"""What a program says of its session, besides its jobs."""
 NUMBERED = "numbered"
 FLIGHTS = "flights"
 ROWS = 336_776
@@ -99,8 +101,12 @@ def travel(journey: Journey, folder: Path) -> None:
         _expect_nothing_left(journey)
     journey.take_jobs()
     with journey.step("Spark's other jobs") as saw:
-        _expect_jobs(journey.spark_jobs(), status, saw)
+        _expect_jobs(journey.seen_by("spark_jobs.py", "jobs.json"), status, saw)
         _expect_nothing_left(journey)
+    with journey.step("Ray's jobs") as saw:
+        _expect_words(journey.seen_by("ray_jobs.py", "ray-jobs.json"), saw)
+    with journey.step("a declarative pipeline") as saw:
+        _expect_pipeline(journey.seen_by("pipeline_driver.py", "pipeline.json"), status, saw)
     with journey.step("a mirror's workers die") as saw:
         lose_mirror_workers(journey, servers, saw)
     with journey.step("streams: an executor dies, then the driver") as saw:
@@ -175,15 +181,40 @@ def _expect_on_others(driver: str | None, tasks: dict[str, int]) -> None:
 
 def _expect_jobs(jobs: dict[str, Any], status: dict[str, Any], saw: Callable[[str], None]) -> None:
     """All were done, by executors on other machines; what is compared is compared by the program."""
-    for name, found in jobs.items():
-        if isinstance(found, str) and name != "driver":
-            saw(f"{name.replace('_', ' ')}: {found}")
-            if "not tried" in found:
-                raise Failed(f"{name} was {found}")
-    machines = {node["address"].rpartition(":")[0]: node["machine"] for node in status["nodes"]}
-    tasks = {machines.get(host, host): count for host, count in jobs["tasks"].items()}
+    _expect_words({name: found for name, found in jobs.items() if name not in WORK}, saw)
+    _expect_tasks(jobs, status, saw)
+
+
+def _expect_tasks(seen: dict[str, Any], status: dict[str, Any], saw: Callable[[str], None]) -> None:
+    driver, tasks = _machines_of(seen, status)
     saw("executors did " + ", ".join(f"{n} tasks on {name}" for name, n in tasks.items()))
-    _expect_on_others(machines.get(jobs["driver"]), tasks)
+    _expect_on_others(driver, tasks)
+
+
+def _machines_of(seen: dict[str, Any], status: dict[str, Any]) -> tuple[str | None, dict[str, int]]:
+    """The machine of a session's driver, and the tasks of executors by their machine."""
+    machines = {node["address"].rpartition(":")[0]: node["machine"] for node in status["nodes"]}
+    tasks = {machines.get(host, host): count for host, count in seen["tasks"].items()}
+    return machines.get(seen["driver"]), tasks
+
+
+def _expect_words(found: dict[str, str], saw: Callable[[str], None]) -> None:
+    """What each job says, which has been compared by the program; none was left out."""
+    for name, said in found.items():
+        saw(f"{name.replace('_', ' ')}: {said}")
+        if "not tried" in said:
+            raise Failed(f"{name} was {said}")
+
+
+def _expect_pipeline(
+    seen: dict[str, Any], status: dict[str, Any], saw: Callable[[str], None]
+) -> None:
+    """Its tasks, which are few, were all on other machines than the session's driver."""
+    saw(f"{seen['late']:,} late flights, each once, after two runs of `spark-pipelines`")
+    driver, tasks = _machines_of(seen, status)
+    if driver in tasks or not sum(tasks.values()):
+        raise Failed(f"the pipeline did not run on other machines: {tasks}, driver {driver}")
+    saw(f"executors did {sum(tasks.values())} tasks")
 
 
 def _expect_nothing_left(journey: Journey) -> None:
