@@ -6,9 +6,15 @@ The steps, each shown with its seconds; the first that fails ends it with exit c
     wheel, machines, `ray up` of docs/deploy/on-prem.yaml over sshd on 127.0.0.1, .2, .3
     `bradbury up` on all of them; the whole demo with replication factor 3, Spark's executors on
         other machines than its driver, its rows from all of them
-    spark_jobs.py by `ray submit`: load, mirror, migrate, a flow, a stream with state, each compared
-        with a batch; a writer that does not stop
-    kill -9 of everything on one machine: the others serve; it comes back, and all are in sync
+    by `ray submit`, each compared with a batch:
+        spark_jobs.py: loads, a replay, a flow, reads, a stream with state, a mirror, a migration
+        ray_jobs.py: a load and a flow by tasks of Ray
+        pipeline_driver.py: a declarative pipeline
+        mirror_driver.py: a mirror, of whose workers each is killed
+        stream_driver.py: six streams with state; kill -9 of an executor, then of the driver, which
+            is submitted again, and goes on while a machine dies
+    a writer that does not stop; kill -9 of everything on that machine: the others serve; it comes
+        back, and all are in sync
     `ray down`, `ray up`, `bradbury up`: every record is where it was
 What is run on the head are the commands of docs/deploy/README.md, as they are printed there; added
 is only what three machines in one need.

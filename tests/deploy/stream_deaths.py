@@ -20,8 +20,8 @@ from bradbury.tests.deploy.journey import ADDRESSES, Failed, Journey
 from bradbury.tests.deploy.submitted import Submitted
 
 DRIVER = "stream_driver.py"
-GOES_ON_SECONDS = 300
-END_SECONDS = 600
+GOES_ON_SECONDS = 480
+END_SECONDS = 900
 LOOK_SECONDS = 0.5
 Saw = Callable[[str], None]
 Places = Mapping[str, streams.Progress]
