@@ -7,7 +7,6 @@ program of this folder (`ray submit`), whose neighbours in `jobs` are taken ther
 import contextlib
 import json
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -162,14 +161,15 @@ class Journey:
         """log-node of every living Ray node, as the head's GCS has it."""
         return set(living_labels(f"127.0.0.1:{self.ports['gcs']}"))
 
-    def installed(self) -> str:
+    def installed(self, wheels: Path) -> str:
         """The wheel that each machine has chosen of the folder. Raises Failed: not the best."""
         of_all = {
             wheel.name
             for machine in self.machines.values()
             for wheel in (machine.home / "wheel").glob("*.whl")
         }
-        if len(of_all) != 1 or (shutil.which("cc") and not any("linux" in name for name in of_all)):
+        best = {wheel.name for wheel in wheels.glob("*linux*.whl")}
+        if len(of_all) != 1 or (best and not of_all <= best):
             raise Failed(f"the machines have installed {', '.join(sorted(of_all)) or 'no wheel'}")
         return of_all.pop()
 

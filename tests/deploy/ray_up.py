@@ -1,6 +1,6 @@
 """`ray up` on three machines that are one, and what becomes of the records.
 
-    make deploy-test                    # or: python -m bradbury.tests.deploy.ray_up [--keep] [--verbose]
+    make deploy-test                    # or: python -m bradbury.tests.deploy.ray_up [--keep] [--verbose] [--wheels DIR]
 
 The steps, each shown with its seconds; the first that fails ends it with exit code 1:
     wheel, machines, `ray up` of docs/deploy/on-prem.yaml over sshd on 127.0.0.1, .2, .3
@@ -46,6 +46,7 @@ WORK = ("driver", "tasks")
 NUMBERED = "numbered"
 FLIGHTS = "flights"
 ROWS = 336_776
+WHEEL_SECONDS = 1800
 RECOVERY_SECONDS = 240
 MOST_GAP_SECONDS = 45
 INTERRUPTED = 130
@@ -68,23 +69,36 @@ def build_wheel(folder: Path) -> Path:
             shutil.copy(ROOT / name, source / name)
     environment = Path(sys.prefix)
     # With the environment of the checkout, which has all that builds it: the copy is not installed there.
-    done = subprocess.run(
-        ["make", f"VENV={environment}", "-o", f"{environment}/.build", ".path/bradbury", "wheel"],
-        cwd=source,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    try:
+        done = subprocess.run(
+            [
+                "make",
+                f"VENV={environment}",
+                "-o",
+                f"{environment}/.build",
+                ".path/bradbury",
+                "wheel",
+            ],
+            cwd=source,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=WHEEL_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise Failed(
+            f"the wheel is not built within {WHEEL_SECONDS} s on this busy machine; build it before, "
+            "`make wheel`, and give its folder, `--wheels wheels`"
+        ) from None
     if done.returncode:
         raise Failed(f"the wheel cannot be built: {done.stderr.strip()}")
     return source / "wheels"
 
 
-def travel(journey: Journey, folder: Path) -> None:
-    """All steps. Raises Failed."""
+def travel(journey: Journey, folder: Path, wheels: Path | None) -> None:
+    """All steps. wheels: those to install; None: they are built. Raises Failed."""
     with journey.step("wheel") as saw:
-        wheels = build_wheel(folder)
+        wheels = wheels or build_wheel(folder)
         saw(", ".join(sorted(wheel.name for wheel in wheels.glob("*.whl"))))
     with journey.step("machines") as saw:
         for name, address in ADDRESSES.items():
@@ -94,7 +108,7 @@ def travel(journey: Journey, folder: Path) -> None:
         saw(f"sshd on {', '.join(ADDRESSES.values())}, port {journey.ports['ssh']}")
     with journey.step("ray up") as saw:
         journey.ray_up()
-        saw(f"Ray nodes {', '.join(sorted(journey.labels()))}; {journey.installed()}")
+        saw(f"Ray nodes {', '.join(sorted(journey.labels()))}; {journey.installed(wheels)}")
     with journey.step("bradbury up") as saw:
         servers = journey.bradbury_up()
         status = journey.status()
@@ -294,6 +308,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--verbose", action="store_true", help="show what the commands say")
     parser.add_argument("--keep", action="store_true", help="copy Ray's logs aside if it fails")
+    parser.add_argument(
+        "--wheels", type=Path, help="folder with the wheels, instead of building them"
+    )
     options = parser.parse_args()
     console = Console(stderr=True)
     folder = Path(tempfile.mkdtemp(prefix="bradbury-wheel-", dir="/var/tmp"))
@@ -303,7 +320,7 @@ def main() -> int:
             journey = Journey(lab, console, verbose=options.verbose)
             journey.ports = ports
             try:
-                travel(journey, folder)
+                travel(journey, folder, options.wheels)
             except (Failed, AssertionError) as error:
                 console.print(f"failed: {error}", markup=False, highlight=False)
                 if options.keep:
