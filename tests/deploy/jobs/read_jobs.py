@@ -56,10 +56,9 @@ class ReadJobs:
         with_executor = {one.host for one in executor_work(scene.spark)} & set(leaders.values())
         at_home = sum(row["rows"] for row in summed if leaders[row["partition"]] == row["host"])
         might = sum(row["rows"] for row in summed if leaders[row["partition"]] in with_executor)
-        if at_home < might:
-            raise Different(
-                f"{at_home} of {might} rows were read where their leaders are: {summed}, {leaders}"
-            )
+        # Not all: where an executor is busy for longer than spark.locality.wait, another one reads.
+        if might and not at_home:
+            raise Different(f"no rows were read where their leaders are: {summed}, {leaders}")
         return f"{at_home:,} of {scene.rows:,} rows where their leaders are"
 
     def stateful_stream(self) -> str:
