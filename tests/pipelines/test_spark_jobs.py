@@ -1,4 +1,4 @@
-"""Do load, flow, mirror and a stream with state agree with a batch, in one session of Spark?
+"""Do loads, a replay, a flow, reads, a mirror and a stream with state agree with a batch, in one session?
 
 The program that `make deploy-test` runs on a `ray up` cluster, here with Spark in its own process.
 """
@@ -38,4 +38,8 @@ def test_each_job_has_what_a_batch_has(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     seen = json.loads((tmp_path / "jobs.json").read_text())
     assert seen["load_parquet"].startswith("20,000 rows"), seen
+    assert seen["load_iceberg"].startswith("20,000 rows"), seen
+    assert seen["load_continuously"].startswith("20,000 rows in "), seen
+    assert seen["replay"].startswith("20,000 records"), seen
+    assert "carriers by SQL" in seen["topic_view"], seen
     assert "totals of 20,000 records" in seen["stateful_stream"], seen
