@@ -1,6 +1,6 @@
 """`ray up` on three machines that are one, and what becomes of the records.
 
-    make deploy-test                    # or: python -m bradbury.tests.deploy.ray_up [--keep] [--verbose] [--wheels DIR]
+    make deploy-test                    # or: python -m bradbury.tests.deploy.ray_up [--wheels DIR] [--only PART ...]
 
 The steps, each shown with its seconds; the first that fails ends it with exit code 1:
     wheel, machines, `ray up` of docs/deploy/on-prem.yaml over sshd on 127.0.0.1, .2, .3
@@ -23,17 +23,20 @@ On a machine that has no namespaces, no root or no sshd it says so in one line, 
 """
 
 import argparse
+import contextlib
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
+import bradbury
+from bradbury.cli.demo.flights import load_flights
 from bradbury.tests.deploy.journey import ADDRESSES, Failed, Journey, lab_ports
 from bradbury.tests.deploy.machines import ROOT, Lab, NotHere
 from bradbury.tests.deploy.mirror_deaths import lose_mirror_workers
@@ -41,6 +44,7 @@ from bradbury.tests.deploy.probe import Writer, in_sync, missing, read_all
 from bradbury.tests.deploy.stream_deaths import Streams
 from bradbury.tests.support.ray.ray_nodes import wait_for
 
+PARTS = ("demo", "spark", "ray", "pipeline", "mirror", "streams")
 WORK = ("driver", "tasks")
 """What a program says of its session, besides its jobs."""
 NUMBERED = "numbered"
@@ -95,7 +99,9 @@ def build_wheel(folder: Path) -> Path:
     return source / "wheels"
 
 
-def travel(journey: Journey, folder: Path, wheels: Path | None) -> None:
+def travel(
+    journey: Journey, folder: Path, wheels: Path | None, parts: Collection[str] = PARTS
+) -> None:
     """All steps. wheels: those to install; None: they are built. Raises Failed."""
     with journey.step("wheel") as saw:
         wheels = wheels or build_wheel(folder)
@@ -114,36 +120,28 @@ def travel(journey: Journey, folder: Path, wheels: Path | None) -> None:
         status = journey.status()
         saw(f"{len(status['actors'])} actors on {len({a['name'] for a in status['actors']})} nodes")
         _expect_all_machines(status)
-    with journey.step("demo") as saw:
-        demo = journey.demo()
-        saw(f"{demo['rows']:,} flights, each consumed once")
-        _expect_spark(demo, status, saw)
-        _expect_nothing_left(journey)
-    journey.take_jobs()
-    with journey.step("Spark's other jobs") as saw:
-        _expect_jobs(journey.seen_by("spark_jobs.py", "jobs.json"), status, saw)
-        _expect_nothing_left(journey)
-    with journey.step("Ray's jobs") as saw:
-        _expect_words(journey.seen_by("ray_jobs.py", "ray-jobs.json"), saw)
-    with journey.step("a declarative pipeline") as saw:
-        _expect_pipeline(journey.seen_by("pipeline_driver.py", "pipeline.json"), status, saw)
-    with journey.step("a mirror's workers die") as saw:
-        lose_mirror_workers(journey, servers, saw)
-    with journey.step("streams: an executor dies, then the driver") as saw:
-        streams = Streams(journey, servers)
-        streams.lose_executor_and_driver(saw)
+    _jobs(journey, servers, status, parts)
+    streams = None
+    if "streams" in parts:
+        with journey.step("streams: an executor dies, then the driver") as saw:
+            streams = Streams(journey, servers)
+            streams.lose_executor_and_driver(saw)
     flights = read_all(servers, FLIGHTS)
     if len(flights) != ROWS:
         raise Failed(f"{len(flights)} of {ROWS} flights can be read")
     _create_numbered(servers)
-    with Writer(servers, NUMBERED) as writer, streams.under_way() as driver:
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(Writer(servers, NUMBERED))
+        driver = stack.enter_context(streams.under_way()) if streams else None
         wait_for(lambda: len(writer.acknowledged) > 300, 60, "nothing is acknowledged")
         _kill_one(journey, writer, servers, flights)
-        with journey.step("streams without n3") as saw:
-            streams.expect_go_on(driver, saw)
+        if streams and driver:
+            with journey.step("streams without n3") as saw:
+                streams.expect_go_on(driver, saw)
         _bring_back(journey, writer, servers)
-        with journey.step("streams at their end") as saw:
-            streams.expect_exact(driver, saw)
+        if streams and driver:
+            with journey.step("streams at their end") as saw:
+                streams.expect_exact(driver, saw)
     if writer.failed:
         raise Failed(f"records failed: {writer.failed[:3]}")
     with journey.step("ray down") as saw:
@@ -161,6 +159,42 @@ def travel(journey: Journey, folder: Path, wheels: Path | None) -> None:
     with journey.step("every record") as saw:
         _expect_found(servers, writer, flights)
         saw(f"{len(flights):,} flights, {len(writer.acknowledged):,} numbers, each where it was")
+
+
+def _jobs(journey: Journey, servers: str, status: dict[str, Any], parts: Collection[str]) -> None:
+    """The demo, and the programs that are submitted and end by themselves. Raises Failed."""
+    if "demo" in parts:
+        with journey.step("demo") as saw:
+            demo = journey.demo()
+            saw(f"{demo['rows']:,} flights, each consumed once")
+            _expect_spark(demo, status, saw)
+            _expect_nothing_left(journey)
+    else:
+        with journey.step("flights") as saw:
+            saw(f"{_produce_flights(servers):,} flights")
+    journey.take_jobs()
+    if "spark" in parts:
+        with journey.step("Spark's other jobs") as saw:
+            _expect_jobs(journey.seen_by("spark_jobs.py", "jobs.json"), status, saw)
+            _expect_nothing_left(journey)
+    if "ray" in parts:
+        with journey.step("Ray's jobs") as saw:
+            _expect_words(journey.seen_by("ray_jobs.py", "ray-jobs.json"), saw)
+    if "pipeline" in parts:
+        with journey.step("a declarative pipeline") as saw:
+            _expect_pipeline(journey.seen_by("pipeline_driver.py", "pipeline.json"), status, saw)
+    if "mirror" in parts:
+        with journey.step("a mirror's workers die") as saw:
+            lose_mirror_workers(journey, servers, saw)
+
+
+def _produce_flights(servers: str) -> int:
+    """What the demo does first."""
+    flights = load_flights(ROWS).records.select(["key", "value"])
+    with bradbury.Admin(servers) as admin, bradbury.Producer(servers) as producer:
+        admin.create_topic(FLIGHTS, 4, 3)
+        producer.send_batch(FLIGHTS, flights).result(120)
+    return len(flights)
 
 
 def _expect_all_machines(status: dict[str, Any]) -> None:
@@ -311,6 +345,13 @@ def main() -> int:
     parser.add_argument(
         "--wheels", type=Path, help="folder with the wheels, instead of building them"
     )
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        choices=PARTS,
+        default=PARTS,
+        help="parts between `bradbury up` and the machine's death; by default all",
+    )
     options = parser.parse_args()
     console = Console(stderr=True)
     folder = Path(tempfile.mkdtemp(prefix="bradbury-wheel-", dir="/var/tmp"))
@@ -320,7 +361,7 @@ def main() -> int:
             journey = Journey(lab, console, verbose=options.verbose)
             journey.ports = ports
             try:
-                travel(journey, folder, options.wheels)
+                travel(journey, folder, options.wheels, options.only)
             except (Failed, AssertionError) as error:
                 console.print(f"failed: {error}", markup=False, highlight=False)
                 if options.keep:

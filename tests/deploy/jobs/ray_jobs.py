@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import ray
-from jobs.checks import Different, command, expect, make_topics
+from jobs.checks import Different, expect, make_topics
 
 import bradbury
 
@@ -47,10 +47,11 @@ class RayJobs:
 
     def ray_load(self) -> str:
         table = self._folder / "loaded-by-ray"
-        words = ("--to", table, "--engine", "ray", "--tasks", 4)
         for records in (self._rows, 0):
-            said = command(self._servers, "load", self._topic, *words)
-            expect("the load", said["records"], records)
+            done = bradbury.load(
+                self._topic, str(table), engine="ray", tasks=4, bootstrap_servers=self._servers
+            )
+            expect("the load", done.records, records)
         places = ds.dataset(table, format="parquet").to_table(columns=["partition", "offset"])
         expect("the table's rows", places.num_rows, self._rows)
         distinct = places.group_by(["partition", "offset"]).aggregate([]).num_rows
@@ -66,8 +67,8 @@ class RayJobs:
         file = self._folder / "jobs-scores.yaml"
         file.write_text(FLOW.format(topic=self._topic, scores=SCORES))
         for records in (self._rows, 0):
-            said = command(self._servers, "flow", "run", file, "--once")
-            expect("records that the flow has read", said["scores"]["records"], records)
+            (done,) = bradbury.run_flow(file, once=True, bootstrap_servers=self._servers)
+            expect("records that the flow has read", done.records, records)
         scores = [json.loads(value) for value in values(self._servers, SCORES)]
         expect("scores by carrier", Counter(one["key"] for one in scores), self._by_carrier)
         nodes = Counter(one["node"] for one in scores)
