@@ -1,11 +1,12 @@
 """How the jobs give commands, and say what is not as it should be."""
 
 import contextlib
-import io
 import json
+import os
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import bradbury
@@ -49,18 +50,36 @@ def command(servers: str, *words: object) -> Any:
     By its own entry point, in this process, whose session of Spark it takes.
     """
     line = [*map(str, words), "--json", "--bootstrap", servers]
-    # Not on the terminal that `ray submit` makes, on which they would draw their progress.
-    out, said = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
+    with captured(1) as out, captured(2) as errors:
         code = run_command(line)
-        is_ours = (sys.stdout is out, sys.stderr is said)
     if code:
         ended = f"`bradbury {' '.join(line)}` ended with exit code {code}"
-        raise Different(f"{ended}: {said.getvalue()}")
-    if not out.getvalue():  # seen once: all of it was on the terminal
-        where = f"still redirected at its end: {is_ours}; on stderr: {said.getvalue()!r}"
-        raise Different(f"`bradbury {' '.join(line)}` printed nothing here ({where})")
-    return json_in(out.getvalue())
+        raise Different(f"{ended}: {errors()}")
+    return json_in(out())
+
+
+@contextlib.contextmanager
+def captured(descriptor: int) -> Iterator[Callable[[], str]]:
+    """Call what is yielded for what was written to this descriptor of the process.
+
+    Not on the terminal that `ray submit` makes, on which commands would draw their progress. And
+    not by `contextlib.redirect_stdout`: twice another thread put sys.stdout back meanwhile.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(descriptor)
+        os.dup2(file.fileno(), descriptor)
+        text = ""
+        try:
+            yield lambda: text
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.dup2(kept, descriptor)
+            os.close(kept)
+            file.seek(0)
+            text = file.read().decode()
 
 
 def json_in(output: str) -> Any:
