@@ -11,40 +11,60 @@ from pathlib import Path
 import psutil
 
 START_SECONDS = 120
+START_TRIES = 3
+TOO_SLOW = "timed out during startup"
+"""What Ray says when its own start took more than 30 s, which a busy machine may need."""
 
 
 @contextmanager
 def hand_started_ray(
-    environment: Mapping[str, str], options: Sequence[str] = ("--include-dashboard=false",)
+    environment: Mapping[str, str],
+    options: Sequence[str] = ("--include-dashboard=false",),
+    port: int | None = None,
 ) -> Iterator[str]:
-    """The address of one in `environment`, whose RAY_TMPDIR it uses; ended with all it started."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    """The address of one in `environment`, whose RAY_TMPDIR it uses; ended with all it started.
+
+    port: of its GCS; any free one by default.
+    """
+    if port is None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
     command = [str(Path(sys.executable).parent / "ray"), "start", "--head", f"--port={port}"]
     command += ["--node-ip-address=127.0.0.1", "--num-cpus=2", *options]
-    folder = Path(environment["RAY_TMPDIR"])
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "head.out").open("wb") as output:
-        head = psutil.Popen(
-            [*command, "--block"], env=dict(environment), stdout=output, stderr=subprocess.STDOUT
-        )
-    try:
-        _wait_until_it_serves(head, folder / "head.out")
-        yield f"127.0.0.1:{port}"
-    finally:
-        processes = [head]
-        with suppress(psutil.NoSuchProcess):
-            processes += head.children(recursive=True)
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(processes, timeout=60)
+    output = Path(environment["RAY_TMPDIR"]) / "head.out"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    for tries_left in reversed(range(START_TRIES)):
+        with output.open("wb") as file:
+            head = psutil.Popen(
+                [*command, "--block"], env=dict(environment), stdout=file, stderr=subprocess.STDOUT
+            )
+        try:
+            if not _serves(head, output) and tries_left:
+                continue
+            assert head.is_running(), output.read_text(errors="replace")
+            yield f"127.0.0.1:{port}"
+            return
+        finally:
+            _end(head)
 
 
-def _wait_until_it_serves(head: psutil.Popen, output: Path) -> None:
-    """`ray start --block` says so itself."""
+def _serves(head: psutil.Popen, output: Path) -> bool:
+    """Wait until `ray start --block` says so itself; whether it does, or was too slow for Ray."""
     deadline = time.monotonic() + START_SECONDS
     while "Ray runtime started" not in output.read_text(errors="replace"):
+        if head.poll() is not None and TOO_SLOW in output.read_text(errors="replace"):
+            return False
         assert head.poll() is None, output.read_text(errors="replace")
         assert time.monotonic() < deadline, output.read_text(errors="replace")
         time.sleep(0.1)
+    return True
+
+
+def _end(head: psutil.Popen) -> None:
+    processes = [head]
+    with suppress(psutil.NoSuchProcess):
+        processes += head.children(recursive=True)
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=60)
