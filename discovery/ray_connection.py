@@ -6,6 +6,9 @@ that requires one, and a driver in token mode at a cluster without tokens refuse
 own workers (OwnerDiedError, seen with Ray 2.60). So the cluster is asked first which mode it has.
 RAY_AUTH_MODE, where the user has set it, is kept.
 
+The Ray of a state file must also be the one that was meant: another may have taken its address
+since, which is seen by its id, and nothing of it is touched.
+
 Only this module depends on how Ray decides about tokens; for that it uses private modules of Ray.
 """
 
@@ -94,6 +97,14 @@ class RayUnreachable(UpError):
     """No Ray cluster answers at the address; its processes may still run there."""
 
 
+class AnotherRay(UpError):
+    """Another Ray cluster answers at the address than the one that was meant."""
+
+
+class _Silent(RayUnreachable):
+    """What listens there says nothing, as a process that stands still."""
+
+
 _own_mode: list[str] = []
 """Authentication mode that this module has set, as distinct from the user's; or empty."""
 
@@ -144,11 +155,14 @@ def join_ray(
     return False
 
 
-def connect_ray(address: str, namespace: str) -> None:
+def connect_ray(address: str, namespace: str, cluster_id: str = "") -> None:
     """Connect this process to the Ray cluster at "host:port", or "auto", unless it is connected.
+
+    cluster_id: that it must have; "": any.
 
     Raises:
         RayUnreachable: no Ray answers there.
+        AnotherRay: its id is another.
         UpError: it requires another token, or another version of Ray.
     """
     if is_connected():
@@ -158,6 +172,7 @@ def connect_ray(address: str, namespace: str) -> None:
     _check_reachable(found, shown)
     _check_ray(found, shown)
     match_authentication(found)
+    _check_cluster_id(found, cluster_id)
     _init_ray(found, namespace)
 
 
@@ -173,16 +188,59 @@ def join_running(namespace: str) -> None:
     if is_connected():
         return
     address = running_address(namespace)
-    try:
+    state = read_state(namespace) if named_address(None) in (None, LOCAL) else None
+    if state is None:
         connect_ray(address, namespace)
+        return
+    try:
+        connect_ray(address, namespace, state.ray_cluster_id)
     except RayUnreachable:
-        state = read_state(namespace)
-        if named_address(None) is not None or state is None:
-            raise
         raise RayUnreachable(
             f"no cluster is up: the Ray cluster at {address}, where it was, does not answer; start "
             f"that again, or {_start_again(state)}"
         ) from None
+    except AnotherRay:
+        raise AnotherRay(
+            f"no cluster is up: another Ray cluster than the one where it was answers at {address}"
+            f"; if that is where it belongs now, run `bradbury up --address {address}`, else "
+            f"{_start_again(state)}"
+        ) from None
+
+
+def why_gone(state: ClusterState) -> str | None:
+    """Why the Ray cluster that the state file names is not there any more; None if it is.
+
+    One that refuses this user's token does not say which one it is; it is taken for another's if
+    none of the brokers is there, either.
+
+    Raises:
+        UpError: it requires another token, and brokers are there; or it does not answer at all.
+    """
+    address = state.ray_address
+    was = f"the Ray cluster at {address}, where Bradbury was up, is gone"
+    if is_connected() and address == _own_address():
+        return None if state.is_in(address, ray_cluster_id()) else was
+    try:
+        _check_reachable(address)
+    except RayUnreachable:
+        return was
+    try:
+        _check_ray(address, address)
+        with _mode_kept():
+            if not is_connected():  # whose mode is its Ray's
+                match_authentication(address)
+            _check_cluster_id(address, state.ray_cluster_id)
+    except _Silent:
+        raise
+    except RayUnreachable:
+        return f"{was}: another program listens there"
+    except AnotherRay:
+        return f"{was}: another one answers there; `bradbury up --address {address}` joins it"
+    except UpError:
+        if any(is_reachable(broker) for broker in state.bootstrap.split(",")):
+            raise
+        return f"{was}: another one, which requires another token, answers there"
+    return None
 
 
 def join_for_clients(bootstrap: str | None, namespace: str | None) -> None:
@@ -314,6 +372,11 @@ def _check_ray(address: str, shown: str) -> None:
             probe.settimeout(PROBE_SECONDS)
             probe.sendall(HTTP2_PREFACE)
             head = probe.recv(FRAME_HEADER, socket.MSG_WAITALL)
+    except TimeoutError:
+        raise _Silent(
+            f"what listens at {shown!r} has not answered for {PROBE_SECONDS:.0f} s; if that is "
+            "Ray, see whether its machine is busy, and end it if it stands still"
+        ) from None
     except OSError:
         head = b""
     if len(head) < FRAME_HEADER or head[3] != SETTINGS_FRAME:
@@ -407,12 +470,33 @@ def asks_for_token() -> bool:
 
 def _requires_token(address: str) -> bool:
     """Whether the cluster refuses this process because of a missing or wrong token."""
+    return "InvalidAuthToken" in _refusal(address, NO_CLUSTER)
+
+
+def _refusal(address: str, cluster_id: str) -> str:
+    """Why the GCS refuses a question that is for the Ray cluster `cluster_id`; "" if it answers."""
     try:
-        client = _raylet().GcsClient(address=address, cluster_id=NO_CLUSTER)
+        client = _raylet().GcsClient(address=address, cluster_id=cluster_id)
         client.internal_kv_keys(b"", namespace=b"bradbury", timeout=PROBE_SECONDS)
     except Exception as error:  # noqa: BLE001 -- Ray's own kinds differ by release; the text says it
-        return "InvalidAuthToken" in str(error)
-    return False
+        return str(error)
+    return ""
+
+
+@contextlib.contextmanager
+def _mode_kept() -> Iterator[None]:
+    """The authentication mode that this block sets is not for processes that are started later."""
+    before, own = os.environ.get(AUTH_MODE), list(_own_mode)
+    try:
+        yield
+    finally:
+        if os.environ.get(AUTH_MODE) != before:
+            if before is None:
+                del os.environ[AUTH_MODE]
+            else:
+                os.environ[AUTH_MODE] = before
+            _raylet().Config.initialize("")
+        _own_mode[:] = own
 
 
 def _raylet() -> Any:
@@ -424,6 +508,26 @@ def _set_mode(mode: str) -> None:
     os.environ[AUTH_MODE] = mode
     _own_mode[:] = [mode]
     _raylet().Config.initialize("")
+
+
+# --- the id of a Ray cluster ---------------------------------------------------------------------
+
+
+def ray_cluster_id() -> str:
+    """Id of the Ray cluster that this process is connected to."""
+    worker: Any = import_module("ray._private.worker").global_worker
+    return str(worker.gcs_client.cluster_id.hex())
+
+
+def _own_address() -> str:
+    ray: Any = sys.modules["ray"]
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def _check_cluster_id(address: str, cluster_id: str) -> None:
+    """Check that the Ray cluster there has this id; "": it may have any. Raises AnotherRay."""
+    if cluster_id and "WrongClusterID" in _refusal(address, cluster_id):
+        raise AnotherRay(f"another Ray cluster has the address {address} now")
 
 
 # --- ray.init ------------------------------------------------------------------------------------

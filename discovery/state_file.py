@@ -45,6 +45,9 @@ class ClusterState:
     is_program: whether that process is a user's program which called bradbury.up(), so taking the
         cluster down does not end it.
     ray_address: the address of the Ray cluster's GCS, "host:port".
+    ray_cluster_id: the id of that Ray cluster, since another one may take the address later; "" in
+        files of former versions. A GCS has its id from its storage: one that is started again with
+        the same has the same, and one that keeps nothing (Ray's default) is another Ray cluster.
     bootstrap: the addresses of the brokers, "host:port,...".
     config: the settings it was started with, by Kafka's names.
     client_config: the file of security settings for its clients; "": they need none.
@@ -56,6 +59,7 @@ class ClusterState:
     ray_address: str
     bootstrap: str
     data_dir: str
+    ray_cluster_id: str = ""
     pid: int | None = None
     started: int | None = None
     is_program: bool = False
@@ -82,6 +86,10 @@ class ClusterState:
     def is_stale(self) -> bool:
         """Whether the process that kept it up is gone."""
         return self.pid is not None and start_time(self.pid) != self.started
+
+    def is_in(self, ray_address: str, ray_cluster_id: str) -> bool:
+        """Whether it is a cluster in that Ray, not in one that had the address before."""
+        return self.ray_address == ray_address and self.ray_cluster_id in ("", ray_cluster_id)
 
 
 def state_directory() -> Path:

@@ -42,11 +42,12 @@ from ..discovery.ray_connection import (
     UpError,
     connect_ray,
     is_connected,
-    is_reachable,
     join_ray,
     join_running,
     named_address,
+    ray_cluster_id,
     refuse_ray_client,
+    why_gone,
 )
 from ..discovery.state_file import (
     DEFAULT_NAMESPACE,
@@ -190,7 +191,7 @@ class Cluster:
         """Stop every actor, keeping the data; ends Ray too if `up` had started it."""
         stop_actors(self.namespace)
         state = read_state(self.namespace)
-        if state is not None and state.ray_address == self.ray_address:
+        if state is not None and state.is_in(self.ray_address, ray_cluster_id()):
             remove_state(self.namespace)
         if self.owns_ray:
             ray.shutdown()
@@ -205,6 +206,7 @@ class Cluster:
         return ClusterState(
             namespace=self.namespace,
             ray_address=self.ray_address,
+            ray_cluster_id=ray_cluster_id(),
             bootstrap=self.bootstrap_servers,
             data_dir=self.data_dir,
             pid=pid,
@@ -324,7 +326,7 @@ def up(
             ray.shutdown()
         raise
     cluster.owns_ray = owns_ray
-    if state is None or state.ray_address == cluster.ray_address:
+    if state is None or state.is_in(cluster.ray_address, ray_cluster_id()):
         if state is None or state.pid is None:
             write_state(cluster.state(is_kept_here=owns_ray, is_program=True))
     else:
@@ -352,7 +354,10 @@ def _may_be_up(state: ClusterState) -> bool:
     """Whether the cluster's process or its Ray still runs. A program with an embedded Ray that was
     killed leaves a state file of a cluster that does not exist any more.
     """
-    return state.pid is not None or is_reachable(state.ray_address)
+    try:
+        return state.pid is not None or why_gone(state) is None
+    except UpError:  # it cannot be asked, for want of its token
+        return True
 
 
 def start(

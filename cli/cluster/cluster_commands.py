@@ -237,10 +237,10 @@ def _address_to_join(address: str | None, running: ClusterState | None) -> str:
     running: state of a cluster whose detached actors are in a Ray cluster, from the state file.
     """
     from ...discovery.ray_connection import (
-        is_reachable,
         named_address,
         ray_on_this_machine,
         resolve_address,
+        why_gone,
     )
 
     named = named_address(address)
@@ -250,11 +250,12 @@ def _address_to_join(address: str | None, running: ClusterState | None) -> str:
             _refuse_if_up(running)
         return found
     if running is not None:
-        if is_reachable(running.ray_address):
+        gone = why_gone(running)
+        if gone is None:
             return running.ray_address
         # Its state file stays until another cluster serves: Ray's head may come back, with the
         # brokers that went on without it.
-        note(f"the Ray cluster at {running.ray_address}, where Bradbury was up, is gone")
+        note(gone)
     if sys.stdin.isatty() and sys.stderr.isatty():
         somebodys = ray_on_this_machine()
         if somebodys is not None and typer.confirm(
@@ -268,10 +269,13 @@ def _address_to_join(address: str | None, running: ClusterState | None) -> str:
 
 def _refuse_if_up(running: ClusterState) -> None:
     """Raise CommandFailed if the cluster of this namespace is up in another Ray cluster."""
-    from ...discovery.ray_connection import is_reachable
+    from ...discovery.ray_connection import UpError, why_gone
 
-    if not is_reachable(running.ray_address):
-        return
+    try:
+        if why_gone(running) is not None:
+            return
+    except UpError:  # it cannot be asked, for want of its token
+        pass
     raise CommandFailed(
         f"a cluster {running.namespace!r} is up already at {running.bootstrap}, in the Ray cluster "
         f"at {running.ray_address}; run `{_down(running.namespace)}` first, or use another "
