@@ -2,6 +2,7 @@
 # make test      linters, types, import rules, and the quicker tests of everything
 # make test-long the rest of what CI runs: clusters that come and go, kills, pages as printed, Kafka's programs
 # make test-deep what both leave out: the same in more settings, programs of others at length
+# make pages     README.md and every page of docs/ with commands, followed word by word in one home
 # make simulate  a replicated cluster in virtual time under faults (SEEDS=20000: forty minutes on two cores)
 # make mutants   lines of the core made wrong one at a time: what notices it (an hour and a half on two cores)
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
@@ -19,7 +20,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long test-fast test-compiled test-deep check dev generate compatibility groups-soak simulate mutants crash wheel wheel-test deploy-test java clean
+.PHONY: demo test test-long test-fast test-compiled test-deep pages check dev generate compatibility groups-soak simulate mutants crash wheel wheel-test deploy-test java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -42,6 +43,10 @@ test-long: $(VENV)/.test java
 # What both leave out: the same in other settings (tokens, seeds), programs of others at length.
 test-deep: $(VENV)/.test java
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m deep
+
+# Every page as it is printed, one after the other, in the order in which somebody would read them.
+pages: $(VENV)/.test java
+	$(BIN)/python -m pytest -n 0 -m "" tests/docs/test_pages.py
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -3,7 +3,7 @@
 One home and one cluster for all pages of a run, in the order in which somebody would read them: a page
 must work after those before it. Those whose programs are tried elsewhere are followed by
 `make test-long` and `make test-deep`; in each run it is seen that their commands and names are there.
-All of them, one after the other: `pytest -n 0 -m "" tests/docs/test_pages.py`.
+All of them, one after the other: `make pages`.
 """
 
 import ast
@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -26,8 +26,10 @@ import typer
 import bradbury
 from bradbury.cli.main import app
 from bradbury.discovery.ray_connection import RAY_TOO_SLOW
+from bradbury.storage.disk.storage_failure import DirectoryUnusable
 from bradbury.tests.docs.page_runner import SHELL, Block, blocks, run_page
 from bradbury.tests.support.command_line import UP_TRIES
+from bradbury.tests.support.schema_registry import registry_server
 
 pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow]
 
@@ -64,6 +66,7 @@ PAGES = (
     "docs/exactly-once.md",
     "docs/classic.md",
     "docs/tools.md",
+    "docs/metrics.md",
     "docs/pipelines.md",
     "docs/schemas.md",
     "docs/mirroring.md",
@@ -75,12 +78,23 @@ PAGES = (
 
 
 SECURITY = "docs/security.md"
-"""It starts a cluster of its own: in another home, where none is."""
+RECOVERY = "docs/recovery.md"
+REPLICATION = "docs/replication.md"
+OF_THEIR_OWN = (SECURITY, RECOVERY, REPLICATION)
+"""They have a cluster of their own, in another home."""
+NOT_FOLLOWED = {
+    "docs/install.md": "what it installs is downloaded; make wheel-test",
+    "docs/reliability.md": "make crash takes as long as it is told",
+    "docs/deploy/README.md": "several machines; make deploy-test has three",
+}
+"""No command of these can be followed on one machine in a few minutes, and where each is tried."""
+REGISTRY_PORT = 8081
+"""Of the registry that docs/schemas.md names."""
 
 
 @contextmanager
 def new_home() -> Iterator[dict[str, str]]:
-    """A new home, and the path that an activated virtual environment gives; its cluster is ended."""
+    """A new home, and the path that an activated virtual environment gives."""
     folder = tempfile.mkdtemp(prefix="bp-", dir="/tmp")
     inherited = ("LANG", "LC_ALL", "JAVA_HOME", "LD_LIBRARY_PATH")
     variables = {
@@ -91,22 +105,53 @@ def new_home() -> Iterator[dict[str, str]]:
         "PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "pycache"),
     }
     yield variables
-    ended = subprocess.run(
-        ["bradbury", "down"], env=variables, check=False, capture_output=True, text=True
-    )
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def home_with_a_cluster() -> Iterator[dict[str, str]]:
+    """One in which a cluster is brought up, which is ended."""
+    with new_home() as variables:
+        yield variables
+        ended = subprocess.run(
+            ["bradbury", "down"], env=variables, check=False, capture_output=True, text=True
+        )
     assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.long  # it comes first, while no other cluster has the ports that are the defaults
 def test_the_page_about_security_works_as_printed() -> None:
-    with new_home() as variables:
+    with home_with_a_cluster() as variables:
         assert run_page(ROOT / SECURITY, variables, Path(variables["HOME"])) > 0
+
+
+def test_the_page_about_replication_works_as_printed(tmp_path: Path) -> None:
+    """On three nodes, whose ids are those of the page."""
+    with bradbury.local(str(tmp_path / "data"), nodes=3) as cluster, new_home() as variables:
+        variables["BRADBURY_BOOTSTRAP"] = cluster.bootstrap_servers
+        assert run_page(ROOT / REPLICATION, variables, tmp_path) == 2
+
+
+def test_the_page_about_recovery_works_as_printed() -> None:
+    """Where a node has refused to start, as its only copy of the metadata is damaged."""
+    with new_home() as variables:
+        data_dir = Path(variables["HOME"]) / ".local" / "share" / "bradbury"
+        with bradbury.local(str(data_dir)) as cluster, cluster.admin() as admin:
+            admin.create_topic("kept")
+        [log] = (data_dir / "metadata" / "__cluster_metadata-0").glob("*.log")
+        content = bytearray(log.read_bytes())
+        content[len(content) // 2] ^= 1
+        log.write_bytes(content)
+        with pytest.raises(DirectoryUnusable, match="is damaged"), bradbury.local(str(data_dir)):
+            pass
+        assert run_page(ROOT / RECOVERY, variables, data_dir.parent) == 1
+        with bradbury.local(str(data_dir)) as cluster, cluster.admin() as admin:
+            assert admin.list_topics() == ["kept"]
 
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
-    with new_home() as variables:
+    with home_with_a_cluster() as variables:
         for _ in range(UP_TRIES):
             begun = subprocess.run(
                 ["bradbury", "up", "--detach"],
@@ -134,7 +179,8 @@ def environment() -> Iterator[dict[str, str]]:
 )
 def test_a_page_works_as_printed(page: str, environment: dict[str, str]) -> None:
     folder = Path(environment["HOME"])
-    assert run_page(ROOT / page, environment, folder) > 0
+    with registry_server(REGISTRY_PORT) if page == "docs/schemas.md" else nullcontext():
+        assert run_page(ROOT / page, environment, folder) > 0
 
 
 @cache
@@ -199,4 +245,23 @@ def test_no_page_with_programs_is_forgotten() -> None:
         for page in pages
         if any(block.language in ("sh", "console", "python") for block in blocks(page))
     }
-    assert with_programs == {*PAGES, SECURITY}
+    assert with_programs == {*PAGES, *OF_THEIR_OWN, *NOT_FOLLOWED}
+    for page in NOT_FOLLOWED:
+        assert all(block.is_left_out for block in blocks(ROOT / page) if block.language in SHELL)
+
+
+FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+INDENTED = re.compile(r"^\n {4}(?P<line>(?:bradbury|make|pip|python3?|ray|curl) .*)$", re.MULTILINE)
+READ_BY_THE_LAB = ("make wheel                  # in the checkout", "ray exec cluster.yaml ")
+"""What tests/deploy/ray_up.py takes out of docs/deploy/README.md as it stands there."""
+
+
+def test_no_command_is_in_an_indented_block_which_nobody_follows() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = {
+        f"{page.relative_to(ROOT)}: {one['line']}"
+        for page in pages
+        for one in INDENTED.finditer(FENCED.sub("", page.read_text()))
+        if not one["line"].startswith(READ_BY_THE_LAB)
+    }
+    assert found == set()

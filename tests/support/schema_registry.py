@@ -105,7 +105,8 @@ class RegistryServer:
 
 
 @contextmanager
-def registry_server() -> Iterator[RegistryServer]:
+def registry_server(port: int = 0) -> Iterator[RegistryServer]:
+    """One at `port`; 0: at any free one."""
     registry = RegistryServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -142,7 +143,7 @@ def registry_server() -> Iterator[RegistryServer]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         server.daemon_threads = True
         registry.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
