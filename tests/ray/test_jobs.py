@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +24,10 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 ROOT = Path(bradbury.__file__).resolve().parent
 RECORDS = 100
 AGENT_TRIES = 10
+TOKEN = "0123456789abcdef" * 4
+"""In the home, where an embedded Ray has left one: `ray start` wants it from everybody then."""
+AS_PRINTED = {"RAY_AUTH_MODE": "token"}
+"""What docs/deploy says that Ray's own commands and Ray Client need for it, and ours do not."""
 BROUGHT = "runtime_resources"
 """The folder of Ray's in which a job has what it has brought."""
 
@@ -132,15 +136,18 @@ class Submitted(NamedTuple):
             command.append(f'--runtime-env-json={{"py_modules": [{listed}]}}')
         ray = str(Path(sys.executable).parent / "ray")
         for _ in range(AGENT_TRIES):
-            done = self.run(ray, *command, "--", "python", "job.py", *arguments)
+            words = (*command, "--", "python", "job.py", *arguments)
+            done = self.run(ray, *words, variables=AS_PRINTED)
             if "No available agent" not in done.stdout:  # a Ray that has just been started
                 break
         return done
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, variables: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command,
-            env=self.environment,
+            env={**self.environment, **(variables or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -165,10 +172,12 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
         **RAY_ENVIRONMENT,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / ".path"),
-        "RAY_AUTH_MODE": "disabled",
         "RAY_TMPDIR": f"{home}/ray",
     }
-    environment.pop("RAY_ADDRESS", None)
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):  # of this process's own Ray
+        environment.pop(name, None)
+    (Path(home) / ".ray").mkdir()
+    (Path(home) / ".ray" / "auth_token").write_text(TOKEN)
     options = [f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"]
     options.append(f"--dashboard-agent-listen-port={agent}")  # by default one that others take
     with hand_started_ray(environment, [*options, "--include-dashboard=true"]) as address:
@@ -241,7 +250,7 @@ def test_ray_client_is_refused_what_it_cannot_do_and_its_producers_work(jobs: Su
     )
     assert up.returncode == 0, up.stdout
     for _ in range(AGENT_TRIES):
-        done = jobs.run(sys.executable, "-c", CLIENT, jobs.client)
+        done = jobs.run(sys.executable, "-c", CLIENT, jobs.client, variables=AS_PRINTED)
         if "Starting Ray client server failed" not in done.stdout:  # Ray gives it 30 s
             break
     assert done.returncode == 0, done.stdout

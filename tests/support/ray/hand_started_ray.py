@@ -10,10 +10,13 @@ from pathlib import Path
 
 import psutil
 
-START_SECONDS = 120
+START_SECONDS = 300
 START_TRIES = 3
 TOO_SLOW = "timed out during startup"
-"""What Ray says when its own start took more than 30 s, which a busy machine may need."""
+"""What Ray says when its raylet was not there within 30 s. That one waits 15 s for the ports of its agents,
+programs in Python that import for as long on a busy machine."""
+PATIENCE = {"RAY_DASHBOARD_STARTUP_TIMEOUT_S": "240"}
+"""A dashboard is ten such programs; Ray waits a minute for them."""
 
 
 @contextmanager
@@ -36,7 +39,10 @@ def hand_started_ray(
     for tries_left in reversed(range(START_TRIES)):
         with output.open("wb") as file:
             head = psutil.Popen(
-                [*command, "--block"], env=dict(environment), stdout=file, stderr=subprocess.STDOUT
+                [*command, "--block"],
+                env={**environment, **PATIENCE},
+                stdout=file,
+                stderr=subprocess.STDOUT,
             )
         try:
             if not _serves(head, output) and tries_left:
