@@ -50,6 +50,7 @@ LONG = {
     "docs/clients.md": "README.md has one of each; tests/clients and tests/live try what they do",
     "docs/classic.md": "examples/classic_streams.py is run, and tests/clients/classic",
     "docs/pipelines.md": "tests/pipelines/loads and tests/cli/topics/test_load.py",
+    "docs/schemas.md": "tests/ray/data/test_registry_topics.py and tests/pipelines/loads/test_registry_loads.py",
     "docs/mirroring.md": "tests/pipelines/mirrors and tests/cli/topics/test_mirror.py",
     "docs/migrating.md": "tests/pipelines/migrations",
     "docs/testing-with-bradbury.md": "its programs are what tests of tests/live do all day",
