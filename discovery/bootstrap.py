@@ -16,7 +16,8 @@ import sys
 from typing import Any, Final
 
 from ..protocol.errors import ConnectionFailed
-from .ray_connection import UpError, connect_ray, is_connected, named_address, resolve_address
+from .ray_connection import connect_ray, is_connected, named_address, resolve_address
+from .ray_errors import UpError
 from .state_file import (
     BOOTSTRAP_VARIABLE,
     DEFAULT_NAMESPACE,

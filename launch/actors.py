@@ -30,7 +30,7 @@ from ..actors.ray.ray_actors import (
     PartitionActor,
 )
 from ..controller.node.controller_finder import BROKER_PREFIX, CONTROLLER
-from ..discovery.ray_connection import UpError
+from ..discovery.ray_errors import UpError
 from ..protocol.errors import NotController
 
 READY_SECONDS = 120.0

@@ -39,7 +39,6 @@ from ..controller.node.controller_finder import CONTROLLER
 from ..discovery.processes import descendants_of, start_time
 from ..discovery.ray_connection import (
     LOCAL,
-    UpError,
     connect_ray,
     is_connected,
     join_ray,
@@ -49,6 +48,7 @@ from ..discovery.ray_connection import (
     refuse_ray_client,
     why_gone,
 )
+from ..discovery.ray_errors import UpError
 from ..discovery.state_file import (
     DEFAULT_NAMESPACE,
     SEPARATOR,

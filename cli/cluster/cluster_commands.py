@@ -269,7 +269,8 @@ def _address_to_join(address: str | None, running: ClusterState | None) -> str:
 
 def _refuse_if_up(running: ClusterState) -> None:
     """Raise CommandFailed if the cluster of this namespace is up in another Ray cluster."""
-    from ...discovery.ray_connection import UpError, why_gone
+    from ...discovery.ray_connection import why_gone
+    from ...discovery.ray_errors import UpError
 
     try:
         if why_gone(running) is not None:
@@ -344,7 +345,7 @@ def _up_here(settings: dict[str, Any], address: str, *, detach: bool) -> int:
 
 
 def _refuse_second(namespace: str) -> None:
-    from ...discovery.ray_connection import UpError
+    from ...discovery.ray_errors import UpError
     from ...launch.cluster import connect
 
     try:

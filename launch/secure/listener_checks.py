@@ -9,7 +9,8 @@ from typing import Any
 from ...actors.ray.placement import is_loopback
 from ...actors.ray.secure_folder import FOLDER, NODE_FILE
 from ...cluster.security.security_config import SecurityConfig, is_of_a_listener
-from ...discovery.ray_connection import UpError, asks_for_token
+from ...discovery.ray_errors import UpError
+from ...discovery.ray_tokens import asks_for_token
 from ...handlers.ports.server_config import ServerConfig, server_key, server_keys
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.jaas import parse_jaas

@@ -31,7 +31,7 @@ from ...actors.ray.placement import PIN, ActorPlan
 from ...actors.ray.ray_nodes import living_nodes
 from ...actors.ray.secure_folder import AUTHORITY_FILE, CLIENT_FILE, FOLDER, NODE_FILE
 from ...cluster.control.access.scram_control import AlterUserScramCredentials, ScramUpsertion
-from ...discovery.ray_connection import UpError
+from ...discovery.ray_errors import UpError
 from ...discovery.state_file import secure_directory
 from ...protocol.security.scram import MECHANISM_TYPES, ScramCredential
 from .certificate_authority import KEY_FILE, NODE_NAME, CertificateAuthority

@@ -35,13 +35,9 @@ from ...clients.security.security_options import (
 from ...clients.wire.bootstrap_servers import find_bootstrap, format_servers
 from ...discovery.byte_code import byte_code_kept
 from ...discovery.extras import install_command
-from ...discovery.ray_connection import (
-    AUTH_MODE,
-    UpError,
-    authentication_mode,
-    is_connected,
-    join_running,
-)
+from ...discovery.ray_connection import is_connected, join_running
+from ...discovery.ray_errors import UpError
+from ...discovery.ray_tokens import AUTH_MODE, authentication_mode
 from ...discovery.state_file import BOOTSTRAP_VARIABLE, cache_directory, default_namespace
 from ...protocol.errors import ConnectionFailed
 from .executors import check_room, memory_bytes

@@ -4,7 +4,7 @@ import pytest
 import ray
 from ray.exceptions import RayActorError
 
-from bradbury.discovery.ray_connection import UpError
+from bradbury.discovery.ray_errors import UpError
 from bradbury.launch import actors
 
 

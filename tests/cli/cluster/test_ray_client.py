@@ -3,7 +3,8 @@
 import pytest
 
 import bradbury
-from bradbury.discovery.ray_connection import UpError, resolve_address
+from bradbury.discovery.ray_connection import resolve_address
+from bradbury.discovery.ray_errors import UpError
 
 SAID = r"Ray Client \(ray://\) cannot start or manage a cluster.*ray job submit"
 

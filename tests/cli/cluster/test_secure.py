@@ -17,7 +17,7 @@ import pytest
 
 import bradbury
 from bradbury.clients.security.client_config_file import read_client_options
-from bradbury.discovery.ray_connection import UpError
+from bradbury.discovery.ray_errors import UpError
 from bradbury.protocol.errors import AuthenticationFailed, KafkaError
 from bradbury.tests.support.command_line import Command, Outcome
 

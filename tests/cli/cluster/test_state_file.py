@@ -11,7 +11,8 @@ from bradbury.cli.cluster.background import stop_process
 from bradbury.cli.terminal.bootstrap_address import bootstrap_servers
 from bradbury.clients.wire.bootstrap_servers import find_bootstrap
 from bradbury.discovery.processes import descendants_of, start_time
-from bradbury.discovery.ray_connection import UpError, running_address
+from bradbury.discovery.ray_connection import running_address
+from bradbury.discovery.ray_errors import UpError
 from bradbury.discovery.state_file import (
     DEFAULT_NAMESPACE,
     ClusterState,

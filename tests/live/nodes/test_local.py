@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
 from bradbury.actors.network.acceptor import PortInUse
-from bradbury.discovery.ray_connection import UpError
+from bradbury.discovery.ray_errors import UpError
 from bradbury.protocol.errors import InvalidConfig
 from bradbury.storage.disk.storage_failure import DataDirectoryError
 

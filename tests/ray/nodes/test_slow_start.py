@@ -19,7 +19,8 @@ PROGRAM = """
 import json, sys
 import psutil
 import ray._private.services as services
-from bradbury.discovery.ray_connection import LOCAL, UpError, join_ray
+from bradbury.discovery.ray_connection import LOCAL, join_ray
+from bradbury.discovery.ray_errors import UpError
 
 too_slow, look = int(sys.argv[1]), services.get_node
 begun = []

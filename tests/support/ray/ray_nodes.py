@@ -16,7 +16,7 @@ import psutil
 import ray
 from ray._raylet import GcsClient
 
-from bradbury.discovery.ray_connection import match_authentication
+from bradbury.discovery.ray_tokens import match_authentication
 
 
 def living_labels(address: str) -> list[str]:
