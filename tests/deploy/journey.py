@@ -27,6 +27,7 @@ PROGRAMS = Path(__file__).parent
 EXAMPLES = [ROOT / "examples" / name for name in ("stateful_streams.py", "declarative_pipeline")]
 ADDRESSES = {"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "127.0.0.3"}
 UP_SECONDS = 480
+JOIN_SECONDS = 180
 COMMAND_SECONDS = 300
 DEMO_SECONDS = 900
 JOBS_SECONDS = 1200
@@ -96,7 +97,12 @@ class Journey:
             except Failed as error:
                 if not left or HEAD_TOO_SLOW not in " ".join(str(error).split()):
                     raise
-        self.wait_for_labels(set(self.machines))
+        try:
+            self.wait_for_labels(set(self.machines), JOIN_SECONDS)
+        except Failed:  # where Ray's raylet gave up waiting for its own agent, on a busy machine
+            for name in set(self.machines) - self.labels():
+                self.start_ray_by_hand(name)
+            self.wait_for_labels(set(self.machines))
 
     def start_ray_by_hand(self, name: str) -> None:
         """What the autoscaler runs on a machine, without it."""
