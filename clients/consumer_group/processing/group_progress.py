@@ -4,6 +4,8 @@ Invariants:
     The commit point of a partition is its lowest unfinished offset or, if nothing is unfinished,
     the offset that is read next. It never moves back while the partition is held.
     A span that is finished after its partition was revoked changes nothing.
+    Rows below the committed offset are read only if the log is another one: its topic was
+    recreated, or it was truncated, and the consumer was reset. Progress begins there again.
 
 A partition that is revoked in a rebalance is *suspended*, since it is often assigned again at once:
 its processing continues, and if no member committed anything meanwhile, its progress is kept. If a
@@ -66,13 +68,19 @@ class Progress:
 
     # --- work --------------------------------------------------------------------------------
 
-    def on_read(self, spans: Iterable[Span]) -> None:
-        """Mark spans of a poll as unfinished."""
+    def on_read(self, spans: Iterable[Span]) -> bool:
+        """Mark spans of a poll as unfinished; whether a partition begins again with them."""
+        was_reset = False
         for key, first, last, number in spans:
             one = self._partitions.get(key)
-            if one is not None:
-                one.unfinished[number] = first
-                one.position = max(one.position, last + 1)
+            if one is None:
+                continue
+            if one.committed is not None and first < one.committed:
+                one = self._partitions[key] = _Partition(first, None, suspended=one.suspended)
+                was_reset = True
+            one.unfinished[number] = first
+            one.position = max(one.position, last + 1)
+        return was_reset
 
     def on_position(self, positions: Mapping[TopicPartition, int]) -> None:
         """Update positions, which may be past offsets without records."""

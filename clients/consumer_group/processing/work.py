@@ -95,7 +95,8 @@ class MemberWork:
         batches = self._maker.cut(table)
         with self.changed:
             for batch in batches:
-                self._progress.on_read(batch.spans)
+                if self._progress.on_read(batch.spans):
+                    self.uncommitted.drop_lost()
         return batches
 
     def give(

@@ -51,6 +51,22 @@ def test_rows_that_were_spread_by_key_hold_back_from_the_first_of_each() -> None
     assert progress.to_commit() == {KEY: 3}
 
 
+def test_below_what_was_committed_when_the_consumer_was_reset() -> None:
+    """As it is when a topic is recreated, or cut: what is left of the former log counts no more."""
+    progress = reading()
+    progress.on_read([span(0, 99, 1), span(100, 199, 2)])
+    progress.on_finished([span(0, 99, 1)])
+    progress.on_committed(progress.to_commit())
+    progress.on_read([span(0, 9, 3)])
+    assert progress.to_commit() == {KEY: 0}, "the group is to begin there, too"
+    progress.on_committed({KEY: 0})
+    assert not progress.is_current([span(100, 199, 2)])
+    progress.on_finished([span(100, 199, 2)])
+    assert progress.to_commit() == {}
+    progress.on_finished([span(0, 9, 3)])
+    assert progress.to_commit() == {KEY: 10}
+
+
 def test_not_twice() -> None:
     progress = reading()
     progress.on_read([span(0, 9, 1)])
