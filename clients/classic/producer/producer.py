@@ -20,6 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 
+import numpy as np
+
 from ....protocol.errors import InvalidConfig
 from ..message.serializer import DefaultEncoder, Encoder
 from .async_producer import AsyncProducer
@@ -183,9 +185,9 @@ class Producer(Generic[K, T]):
         if data.key is None:
             return data, random.randrange(count), None
         partition = self._partitioner.partition(data.key, count)
-        if not isinstance(partition, int) or not 0 <= partition < count:
+        if not isinstance(partition, int | np.integer) or not 0 <= partition < count:
             raise ValueError(
                 f"the partitioner chose partition {partition!r} for key {data.key!r}; topic "
                 f"{data.topic!r} has 0 to {count - 1}"
             )
-        return data, partition, self._key_encoder.to_message(data.key)
+        return data, int(partition), self._key_encoder.to_message(data.key)

@@ -394,14 +394,15 @@ class Accumulator:
         assert self._partitioner is not None
         count = topic.partition_count
         keys = [None] * len(columns.values) if columns.keys is None else columns.keys.to_pylist()
-        partitions = np.array([self._partitioner(key, count) for key in keys], np.int32)
-        if len(partitions) and not 0 <= int(partitions.min()) <= int(partitions.max()) < count:
-            wrong = next(int(one) for one in partitions if not 0 <= one < count)
-            raise ValueError(
-                f"the partitioner chose partition {wrong} of topic {topic.name!r}, which has 0 to "
-                f"{count - 1}"
-            )
-        return partitions
+        partitions = [self._partitioner(key, count) for key in keys]
+        for partition in partitions:
+            # A fraction is refused, too: numpy would cut it off, and no one would notice.
+            if not isinstance(partition, int | np.integer) or not 0 <= partition < count:
+                raise ValueError(
+                    f"the partitioner chose partition {partition!r} of topic {topic.name!r}, which "
+                    f"has 0 to {count - 1}"
+                )
+        return np.array(partitions, np.int32)
 
 
 def _no_such_partition(topic: TopicBuffer, partition: int) -> ValueError:

@@ -262,6 +262,23 @@ def test_an_own_partitioner_is_asked_with_key_and_number_of_partitions(
         assert producer.send(topic, b"", b"12345", partition=3).result(60).partition == 3
 
 
+@pytest.mark.parametrize("chosen", [2, -1, 0.5, "1", None, 2**40])
+def test_a_partition_that_there_is_not_is_named_and_nothing_is_sent(
+    bootstrap: str, new_topic: NewTopic, chosen: object
+) -> None:
+    topic, refused = new_topic(2), f"chose partition {chosen!r} of topic .*, which has 0 to 1"
+
+    def choose(key: bytes | None, count: int) -> Any:
+        return chosen if key == b"wrong" else count - 1
+
+    with bradbury.Producer(bootstrap, partitioner=choose) as producer:
+        with pytest.raises(ValueError, match=refused):
+            producer.send_batch(topic, [("right", "v"), ("wrong", "v")])
+        with pytest.raises(ValueError, match=refused):
+            producer.send(topic, b"v", b"wrong").result(60)
+        assert producer.send(topic, b"v", b"right").result(60)[:3] == (topic, 1, 0)
+
+
 def test_flush_returns_when_everything_is_acknowledged(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     with bradbury.Producer(bootstrap, linger_ms=20_000) as producer:
