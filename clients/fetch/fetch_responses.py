@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
+from uuid import UUID
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import CorruptMessage, OffsetOutOfRange, error_for
 from ...protocol.messages.fetch import PartitionData
+from ...protocol.schema import ZERO_UUID
+from ..wire.cluster_view import ClusterView
 from .fetch_buffer import FetchBuffer
 from .fetch_failures import FetchFailures
 from .fetch_request import FetchConfig, larger_limit, last_batch
@@ -28,7 +32,10 @@ REPLICA_SECONDS: Final = 300.0
 
 
 class FetchResponses:
-    """Used on the I/O thread, with the fetcher's condition. failures: those of all partitions."""
+    """Used on the I/O thread, with the fetcher's condition.
+
+    failures: those of all partitions. view: the metadata as the client has it now.
+    """
 
     def __init__(
         self,
@@ -36,11 +43,13 @@ class FetchResponses:
         buffer: FetchBuffer,
         failures: FetchFailures,
         *,
+        view: Callable[[], ClusterView],
         retry_backoff_ms: int,
     ) -> None:
         self._config = config
         self._buffer = buffer
         self._failures = failures
+        self._view = view
         self._retry_backoff_ms = retry_backoff_ms
 
     def on_partition(
@@ -60,8 +69,7 @@ class FetchResponses:
             state.replica_until = time.monotonic() + REPLICA_SECONDS
             return False
         if data.diverging_epoch.end_offset >= 0:
-            self._on_truncation(state, fetch_offset, data.diverging_epoch.end_offset)
-            return False
+            return self._on_truncation(state, fetch_offset, data.diverging_epoch.end_offset)
         self._failures.succeeded(state.topic_partition)
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
@@ -77,6 +85,9 @@ class FetchResponses:
         next_offset = last.next_offset
         state.fetch_offset = max(fetch_offset, next_offset)
         state.fetch_epoch = last.leader_epoch
+        state.truncated_in = None
+        if state.topic_id == ZERO_UUID:
+            state.topic_id = self._topic_id(state)
         state.max_bytes = self._config.max_partition_bytes
         state.buffered_bytes += len(records)
         aborted = None
@@ -133,15 +144,27 @@ class FetchResponses:
             self._failures.failed(key, error, time.monotonic())
         return True
 
-    def _on_truncation(self, state: FetchState, fetch_offset: int, end_offset: int) -> None:
+    def _on_truncation(self, state: FetchState, fetch_offset: int, end_offset: int) -> bool:
         """Handle a truncation: the leader's log ends before fetch_offset (unclean election, ...).
+
+        The log of a topic that was deleted and created again looks the same; its records before
+        end_offset are new ones, which newer metadata tells by the topic's id.
 
         Source: SubscriptionState.maybeCompleteValidation, LogTruncationException (KIP-320).
         """
         key = state.topic_partition
         if state.buffered_bytes or state.position != fetch_offset:
             state.retry_at = self._retry_at()
-            return  # buffered records come first; then this offset is fetched again
+            return False  # buffered records come first; then this offset is fetched again
+        view = self._view()
+        if state.truncated_in is None or state.truncated_in is view:
+            state.truncated_in = view
+            state.retry_at = self._retry_at()
+            return True
+        topic_id = self._topic_id(state)
+        if ZERO_UUID not in (topic_id, state.topic_id) and topic_id != state.topic_id:
+            self._on_recreated(state)
+            return False
         known = min(end_offset, fetch_offset)
         said = (
             f"{key}: the log was truncated to offset {known}, below the fetch offset {fetch_offset}"
@@ -155,9 +178,30 @@ class FetchResponses:
                 [state],
             )
             state.retry_at = NEVER  # until poll has raised it, or a seek
-            return
+            return False
         logger.warning("%s, since replicas with the records are lost; continuing there", said)
         state.seek(known)
+        return False
+
+    def _on_recreated(self, state: FetchState) -> None:
+        """Begin a topic that was deleted and created again as one without a position."""
+        said = f"{state.topic_partition}: the topic was deleted and created again"
+        if self._config.reset is None:
+            self._buffer.raise_in_poll(
+                OffsetOutOfRange(
+                    f'{said}; seek, to 0 for example, or set auto_offset_reset="earliest" or '
+                    '"latest"'
+                ),
+                [state],
+            )
+            state.retry_at = NEVER  # until poll has raised it, or a seek
+            return
+        logger.warning("%s; resetting the position by auto_offset_reset", said)
+        state.restart(self._config.reset)
+
+    def _topic_id(self, state: FetchState) -> UUID:
+        known = self._view().topics.get(state.topic_partition.topic)
+        return ZERO_UUID if known is None else known.topic_id
 
     def _retry_at(self) -> float:
         return time.monotonic() + self._retry_backoff_ms / 1000

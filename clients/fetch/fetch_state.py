@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from ...protocol.columns.columns_decode import AbortedProducers
+from ...protocol.schema import ZERO_UUID
 from ...protocol.topic_partition import TopicPartition
+from ..wire.cluster_view import ClusterView
 
 UNKNOWN_OFFSET: Final = -1
 UNKNOWN_EPOCH: Final = -1
@@ -62,6 +65,10 @@ class FetchState:
     last_stable_offset, high_watermark, log_start_offset: those of the last answer, UNKNOWN_OFFSET
         before the first.
     replica: preferred read replica of the leader until `replica_until`; NO_REPLICA: the leader.
+    topic_id: of the topic whose records came since the last seek, as the metadata had it; zero: not
+        known.
+    truncated_in: metadata at the time of an answer that says that the log was truncated; by newer
+        metadata it is looked up whether the topic is still the same.
     """
 
     topic_partition: TopicPartition
@@ -81,6 +88,8 @@ class FetchState:
     log_start_offset: int = UNKNOWN_OFFSET
     replica: int = NO_REPLICA
     replica_until: float = 0.0
+    topic_id: UUID = ZERO_UUID
+    truncated_in: ClusterView | None = None
 
     def seek(self, offset: int, leader_epoch: int = UNKNOWN_EPOCH) -> None:
         """Set the position. leader_epoch: that of the record before `offset`, if known."""
@@ -89,6 +98,7 @@ class FetchState:
         self.fetch_epoch = self.position_epoch = leader_epoch
         self.buffered_bytes = 0
         self.retry_at = 0.0
+        self.topic_id, self.truncated_in = ZERO_UUID, None
 
     def is_behind(self, *, committed_only: bool) -> bool:
         """Whether a fetch will probably be answered at once, as there are more records."""

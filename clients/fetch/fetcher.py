@@ -62,7 +62,11 @@ class Fetcher:
         self.buffer = FetchBuffer(self.condition, retry_backoff_ms=backoff_ms, on_taken=self._wake)
         self._failures = FetchFailures()
         self._responses = FetchResponses(
-            config, self.buffer, self._failures, retry_backoff_ms=backoff_ms
+            config,
+            self.buffer,
+            self._failures,
+            view=lambda: client.view,
+            retry_backoff_ms=backoff_ms,
         )
         self._positions = PositionLookup(
             client.io,
@@ -144,9 +148,9 @@ class Fetcher:
     def refetch(self, state: FetchState, offset: int) -> None:
         """Continue fetching at `offset`; the position stays."""
         with self.condition:
-            position, epoch = state.position, state.position_epoch
+            position, epoch, topic_id = state.position, state.position_epoch, state.topic_id
             state.seek(offset)
-            state.position, state.position_epoch = position, epoch
+            state.position, state.position_epoch, state.topic_id = position, epoch, topic_id
             self.buffer.drop_stale()
         self._wake()
 
