@@ -74,7 +74,7 @@ FOUND_BY: Final = {
     "producers survive a truncation": 4,
     "the leader counts what is not synced": 3,
     "a follower claims what its former life has left": 4,
-    "the recovery point stays above a truncation": 84,
+    "the recovery point stays above a truncation": 1031,
     "a truncation does not reach the disk": 21,
     "the own end of an epoch is not looked at": 43,
     "a parted log counts as having all": 29,
