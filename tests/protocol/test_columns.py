@@ -197,7 +197,7 @@ def test_batches_are_as_full_as_their_limits_allow(
         producer=producer,
     )
     read, sequence, sizes = [], producer.base_sequence, []
-    for batch, count, max_timestamp in batches:
+    for batch, count, max_timestamp, uncompressed_size in batches:
         header = check_batch(batch)
         assert header.record_count == count <= max_records
         assert header.base_sequence == sequence
@@ -206,6 +206,7 @@ def test_batches_are_as_full_as_their_limits_allow(
         here = rows_of(decode_batches(batch, **PARTITION))
         sizes.append(len(batch_of(here)))
         assert sizes[-1] <= max_bytes or count == 1
+        assert sizes[-1] == uncompressed_size
         read += here
     assert read == expected_rows(records)
     position = 0
