@@ -29,7 +29,10 @@ QUESTION_SECONDS = 10.0
 # another cluster's. Ray's client logs neither.
 NO_CLUSTER = "ab" * 28
 
-# Ends with 0 if the GCS answers who sends no token. A failure of another kind is no such answer.
+TOKEN_REQUIRED = 3
+"""Exit code of ASK_WITHOUT_TOKEN if the GCS refuses a process without a token. Any other one, as
+after a failed import, does not show that it does.
+"""
 ASK_WITHOUT_TOKEN = f"""
 import sys
 from ray._raylet import GcsClient
@@ -37,7 +40,7 @@ try:
     client = GcsClient(address=sys.argv[1], cluster_id={NO_CLUSTER!r})
     client.internal_kv_keys(b"", namespace=b"bradbury", timeout={QUESTION_SECONDS})
 except Exception as error:
-    sys.exit("InvalidAuthToken" in str(error))
+    sys.exit({TOKEN_REQUIRED} if "InvalidAuthToken" in str(error) else 0)
 """
 ASK_SECONDS = 60.0
 
@@ -116,7 +119,7 @@ def asks_for_token() -> bool:
         timeout=ASK_SECONDS,
         check=False,
     )
-    return done.returncode != 0
+    return done.returncode == TOKEN_REQUIRED
 
 
 def _requires_token(address: str) -> bool:
