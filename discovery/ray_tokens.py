@@ -29,9 +29,10 @@ QUESTION_SECONDS = 10.0
 # another cluster's. Ray's client logs neither.
 NO_CLUSTER = "ab" * 28
 
+# Run in a process that sends no token.
 TOKEN_REQUIRED = 3
-"""Exit code of ASK_WITHOUT_TOKEN if the GCS refuses a process without a token. Any other one, as
-after a failed import, does not show that it does.
+"""Exit code of ASK_WITHOUT_TOKEN if the GCS requires a token. Any other one, as after a failed
+import, does not show that it does.
 """
 ASK_WITHOUT_TOKEN = f"""
 import sys
@@ -103,10 +104,10 @@ def authentication_mode() -> str:
 
 
 def asks_for_token() -> bool:
-    """Whether the connected cluster refuses those who have no token.
+    """Whether the connected Ray cluster requires a token.
 
-    A driver that has one (RAY_AUTH_MODE=token of its user) is let in by a cluster that checks
-    nothing, too; so a process that sends none asks. It takes a second.
+    A driver with RAY_AUTH_MODE=token is also accepted by a cluster that checks no tokens, so a
+    separate process connects without one, which takes a second.
     """
     if authentication_mode() == "disabled":
         return False

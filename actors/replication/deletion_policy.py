@@ -1,7 +1,7 @@
 """Finds the class that bradbury.log.deletion.policy names; see storage/log/retention.
 
-A policy of one's own that raises, or answers what is no reason, deletes nothing: the segment and
-those that follow it are kept, that is logged, and the other logs of the node are gone through.
+A user's policy that raises, or returns neither a text nor None, deletes nothing: the segment and
+later ones of that log are kept, which is logged. Retention of the node's other logs continues.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def load_deletion_policy(path: str) -> DeletionPolicy:
 
 
 class _OwnPolicy:
-    """Policy of a user's class, which may fail."""
+    """A user's policy. Its failures keep segments."""
 
     def __init__(self, policy: DeletionPolicy, path: str) -> None:
         self._policy = policy

@@ -77,7 +77,7 @@ def _comparisons(predicate: Expr) -> Iterator[tuple[str, Operation, Any]]:
 
 
 def _are_like(own: str | int, values: object) -> bool:
-    """Whether all values are of the column's type; of others it is the filter that says so."""
+    """Whether all values have the column's type. For others the filter itself raises."""
     return isinstance(values, list | tuple | set) and all(
         isinstance(one, type(own)) for one in values
     )
